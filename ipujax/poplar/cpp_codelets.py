@@ -32,6 +32,7 @@ from ipujax.poplar.exceptions import (
     graph_object_creation_error,
     graph_program_compilation_error,
     poplar_error,
+    type_error,
 )
 from ipujax.poplar.user_places import user_place
 
@@ -82,6 +83,22 @@ class PlainField:
     offset: int
     default: np.ndarray
 
+    def encode(self, value: Any, name: str) -> bytes:
+        """Returns the bytes of a value: a number, or as many as the field has.
+
+        Raises:
+          type_error: what is no such value.
+        """
+        try:
+            given = np.asarray(value).astype(self.dtype)
+            flat = given.reshape(self.shape) if given.size > 1 else given
+            return np.broadcast_to(flat, self.shape).tobytes()
+        except (TypeError, ValueError) as error:
+            raise type_error(
+                f"field '{name}' takes {self.dtype}{[*self.shape]}, and not {value!r}: {error}",
+                where=user_place(),
+            ) from error
+
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
 class CppVertex:
@@ -105,8 +122,7 @@ class CppVertex:
         """Returns the bytes of the plain fields, uint8, with values for some of them."""
         state = np.zeros(self.state_bytes, np.uint8)
         for name, field in self.plain.items():
-            given = np.asarray(values.get(name, field.default)).astype(field.dtype)
-            raw = np.broadcast_to(given, field.shape).tobytes()
+            raw = field.encode(values.get(name, field.default), name)
             state[field.offset : field.offset + len(raw)] = np.frombuffer(raw, np.uint8)
         return state
 

@@ -263,6 +263,8 @@ class _Reader:
             if word == "(":
                 if last not in ("alignas", "__attribute__", "decltype"):
                     return [], last == "compute"
+            elif word == ":":  # bits of a word, which have no address
+                last = ""
             elif word in ("=", "{", ",", ";"):
                 if last:
                     names.append(last)

@@ -90,6 +90,12 @@ class Vertex:
         self.codelet.require_field(field)
         return FieldRef(self, field)
 
+    def set_plain(self, field: str, value: Any) -> None:
+        """Sets what a plain field holds at first."""
+        if self.codelet.native is not None:
+            self.codelet.native.plain[field].encode(value, field)  # which checks it
+        self.values[field] = value
+
     def __str__(self) -> str:
         return f"vertex {self.number} ('{self.codelet.name}') of '{self.compute_set.name}'"
 
@@ -231,7 +237,7 @@ class Graph:
         if isinstance(what, FieldRef):
             if what.field not in what.vertex.codelet.plain:
                 self._refuse_value_for_connected_field(what)
-            what.vertex.values[what.field] = value
+            what.vertex.set_plain(what.field, value)
             return
         elements = self._own(what).elements
         values = np.asarray(value, what.type.dtype)
@@ -362,7 +368,7 @@ class Graph:
                     where=user_place(),
                     fix="give its value with setInitialValue",
                 )
-            vertex.values[name] = tensor
+            vertex.set_plain(name, tensor)
             return
         rows = self._rows_of_connection(tensor, declared.rank)
         tensor = concat([row.flatten() for row in rows]) if declared.rank == 2 else rows[0]

@@ -109,7 +109,12 @@ def run_group(graph: Graph, group: VertexGroup, state: State) -> dict[str, jax.A
         elements = group.elements[name]
         is_shared = bool((elements == elements[:1]).all())
         axes[name] = None if is_shared else 0
-        operands[name] = read_elements(graph, state, elements[0] if is_shared else elements)
+        wanted = elements[0] if is_shared else elements
+        operands[name] = (
+            read_elements(graph, state, wanted)
+            if wanted.size
+            else jax.numpy.zeros(wanted.shape, field.type.dtype)
+        )
         if is_shared and group.codelet.native is not None:
             operands[name] = operands[name][None]
     if group.codelet.native is not None:

@@ -336,6 +336,24 @@ struct Operand {
   char *of(std::int64_t vertex) const { return data + (count == 1 ? 0 : vertex * bytes); }
 };
 
+// A vertex as it is before it runs: fields that are not public begin anew with each.
+template <class Type, bool = std::is_copy_constructible_v<Type>> class VertexCopy {
+public:
+  explicit VertexCopy(const Type &vertex) : copy(vertex) {}
+  void copyTo(Type &vertex) const {
+    vertex.~Type();
+    new (&vertex) Type(copy);
+  }
+
+private:
+  Type copy;
+};
+template <class Type> class VertexCopy<Type, false> {
+public:
+  explicit VertexCopy(const Type &) {}
+  void copyTo(Type &) const {}
+};
+
 // Operands: for each connected field what it holds and, at rank 2, the sizes of its rows; then, if
 // there are plain fields, their bytes. Results: the written fields, then the plain fields' bytes.
 template <class Fields> XLA_FFI_Error *run(XLA_FFI_CallFrame *frame) {
@@ -369,6 +387,7 @@ template <class Fields> XLA_FFI_Error *run(XLA_FFI_CallFrame *frame) {
     results.emplace_back(frame->rets.rets[result++], 1);
   }
   VertexRunner<Fields> runner(sizes);
+  const VertexCopy<typename Fields::Type> atFirst(runner.vertex);
   auto copy = [&](std::size_t region, std::size_t rows, char *outside, bool inwards) {
     for (; rows; --rows, ++region) {
       const std::size_t bytes = runner.memory.regions[region].bytes;
@@ -379,8 +398,10 @@ template <class Fields> XLA_FFI_Error *run(XLA_FFI_CallFrame *frame) {
   };
   for (std::int64_t vertex = 0; vertex < results[0].count; ++vertex) {
     std::size_t region = 0, output = 0;
+    atFirst.copyTo(runner.vertex);
     for (std::size_t field = 0; field < sizes.size(); region += sizes[field++].size())
-      copy(region, sizes[field].size(), operands[field].of(vertex), true);
+      if (vertex == 0 || written[field] || operands[field].count > 1)
+        copy(region, sizes[field].size(), operands[field].of(vertex), true);
     if (stateBytes)
       runner.copyPlain(operands.back().of(vertex), true);
     runner.compute();
