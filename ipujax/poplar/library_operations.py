@@ -49,6 +49,7 @@ def add_elementwise(
     *,
     out: Tensor | None = None,
     in_place: bool = False,
+    keeps_type: bool = False,
     cycles: Callable[[int], float] | None = None,
 ) -> Tensor:
     """Adds an elementwise operation, and returns its output.
@@ -62,6 +63,7 @@ def add_elementwise(
       out: the tensor to write; a new one by default, on the tiles of the first operand that has
         the output's shape.
       in_place: whether the first operand is written.
+      keeps_type: whether the result must be of the type of the first tensor, or BOOL.
       cycles: cycles of a tile for so many elements, launch not counted; those of the planner's
         formulas by default.
     """
@@ -72,6 +74,12 @@ def add_elementwise(
     else:
         shape = _broadcast_shapes(name, tensors)
     made = jax.eval_shape(call, *(_aval(tensor) for tensor in tensors))
+    if keeps_type and tensors and made.dtype not in (tensors[0].type.dtype, np.bool_):
+        raise type_error(
+            f"{name} of {tensors[0]} would be {type_of_dtype(made.dtype)}",
+            where=user_place(),
+            fix="popops.cast it first",
+        )
     if out is None:
         like = next((t for t in tensors if tuple(t.shape()) == shape), None)
         out = _add_output(graph, name, jax.ShapeDtypeStruct(shape, made.dtype), like)

@@ -12,7 +12,7 @@ from jax import lax
 
 from ipujax.poplar.exceptions import check, type_error
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import Operand, add_elementwise
+from ipujax.poplar.library_operations import Operand, add_elementwise, read_rest
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.user_places import user_place
@@ -104,6 +104,7 @@ def _forms(name: str) -> _Forms:
     """Returns the three forms of an operation: a new tensor, in place, and with an output."""
     function = OPERATIONS[name]
     count = 1 if name in UNARY else 2 if name in BINARY else 3
+    keeps_type = name != "select"  # whose first tensor may be its predicate
 
     def split(arguments: tuple[Any, ...]) -> tuple[tuple[Operand, ...], tuple[Any, ...]]:
         if len(arguments) < count:
@@ -115,19 +116,21 @@ def _forms(name: str) -> _Forms:
     def new(graph: Graph, *arguments: Any) -> Tensor:
         operands, rest = split(arguments)
         prog, title = _read_rest(name, rest)
-        return add_elementwise(graph, prog, title, function, operands)
+        return add_elementwise(graph, prog, title, function, operands, keeps_type=keeps_type)
 
     def in_place(graph: Graph, *arguments: Any) -> None:
         operands, rest = split(arguments)
         prog, title = _read_rest(name, rest)
         check.require_instance(operands[0], Tensor, "the first operand")
-        add_elementwise(graph, prog, title, function, operands, in_place=True)
+        add_elementwise(
+            graph, prog, title, function, operands, in_place=True, keeps_type=keeps_type
+        )
 
     def with_output(graph: Graph, *arguments: Any) -> None:
         operands, rest = split(arguments)
         out = check.require_instance(rest[0] if rest else None, Tensor, "the output")
         prog, title = _read_rest(name, rest[1:])
-        add_elementwise(graph, prog, title, function, operands, out=out)
+        add_elementwise(graph, prog, title, function, operands, out=out, keeps_type=keeps_type)
 
     operands = ", ".join("ABC"[:count])
     texts = (
@@ -144,8 +147,7 @@ def _forms(name: str) -> _Forms:
 def _read_rest(name: str, rest: tuple[Any, ...]) -> tuple[Sequence, str]:
     """Returns the program and the operation's name, of what follows the operands."""
     prog = check.require_instance(rest[0] if rest else None, Sequence, "prog", "a Sequence")
-    context = rest[1] if len(rest) > 1 else ""
-    return prog, title_of(name, context)
+    return prog, read_rest(name, rest[1:]).title
 
 
 def title_of(name: str, context: Any) -> str:

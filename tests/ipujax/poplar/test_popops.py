@@ -345,6 +345,10 @@ def test_wrong_operands_are_named() -> None:
     x, i = add_tensor(graph, FLOATS, "x"), add_tensor(graph, INTS, "i")
     with pytest.raises(poplar.type_error, match=r"add of .*'x'.*'i'"):
         popops.add(graph, x, i, prog)
+    with pytest.raises(poplar.type_error, match=r"exp of .*'i'.* would be FLOAT"):
+        popops.exp(graph, i, prog)
+    with pytest.raises(poplar.type_error, match="would be FLOAT"):
+        popops.addInPlace(graph, i, 2.5, prog)
     with pytest.raises(poplar.index_error, match="do not match in add"):
         popops.add(graph, x, x.slice(0, 2), prog)
     with pytest.raises(poplar.type_error, match="prog"):
