@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.poplar.element_types import Type
 from ipujax.poplar.graph import Graph
 
 State = dict[int, jax.Array]
@@ -43,6 +44,15 @@ def read_elements(graph: Graph, state: Mapping[int, jax.Array], elements: np.nda
     shifts = np.zeros(len(graph.variables), np.int64)
     shifts[numbers] = starts - np.asarray(graph.starts)[numbers]
     return _take(jnp.concatenate([state[n] for n in numbers]), elements + shifts[owners])
+
+
+def read_elements_of_type(
+    graph: Graph, state: Mapping[int, jax.Array], elements: np.ndarray, type: Type
+) -> jax.Array:
+    """Returns the elements, of the shape of their numbers; of a type, since there may be none."""
+    if not elements.size:
+        return jnp.zeros(elements.shape, type.dtype)
+    return read_elements(graph, state, elements)
 
 
 def write_elements(

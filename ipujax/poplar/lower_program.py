@@ -15,7 +15,13 @@ from jax.experimental import io_callback
 
 from ipujax.operators import run_superstep
 from ipujax.poplar import program as programs
-from ipujax.poplar.element_access import State, read_elements, variables_of, write_elements
+from ipujax.poplar.element_access import (
+    State,
+    read_elements,
+    read_elements_of_type,
+    variables_of,
+    write_elements,
+)
 from ipujax.poplar.graph import ComputeSet, DataStream, Graph
 from ipujax.poplar.stream_connections import StreamConnections
 from ipujax.poplar.superstep_costs import (
@@ -130,7 +136,10 @@ class ProgramLowering:
         return write_elements(self.graph, state, program.dst.elements, values)
 
     def _operate(self, program: programs.Operation, state: State) -> State:
-        arrays = [read_elements(self.graph, state, tensor.elements) for tensor in program.inputs]
+        arrays = [
+            read_elements_of_type(self.graph, state, tensor.elements, tensor.type)
+            for tensor in program.inputs
+        ]
         changed: State = {}
         for tensor, array in zip(program.outputs, program.function(*arrays), strict=True):
             now = {**state, **changed}

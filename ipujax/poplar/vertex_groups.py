@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from ipujax.poplar.codelets import Codelet
-from ipujax.poplar.element_access import State, read_elements, write_elements
+from ipujax.poplar.element_access import State, read_elements_of_type, write_elements
 from ipujax.poplar.exceptions import graph_program_compilation_error, type_error
 from ipujax.poplar.graph import ComputeSet, Graph, Vertex
 
@@ -110,11 +110,7 @@ def run_group(graph: Graph, group: VertexGroup, state: State) -> dict[str, jax.A
         is_shared = bool((elements == elements[:1]).all())
         axes[name] = None if is_shared else 0
         wanted = elements[0] if is_shared else elements
-        operands[name] = (
-            read_elements(graph, state, wanted)
-            if wanted.size
-            else jax.numpy.zeros(wanted.shape, field.type.dtype)
-        )
+        operands[name] = read_elements_of_type(graph, state, wanted, field.type)
         if is_shared and group.codelet.native is not None:
             operands[name] = operands[name][None]
     if group.codelet.native is not None:

@@ -206,6 +206,13 @@ def test_vectors_of_vectors_have_rows_of_their_own() -> None:
     np.testing.assert_array_equal(engine.readTensor("counts"), [[3, 4], [3, 4], [9, 10]])
 
 
+def test_a_slice_without_elements_has_size_zero() -> None:
+    graph = make_graph(SUM)
+    x, y = add_tensor(graph, np.zeros(0, f32), "x"), add_tensor(graph, f32(5), "y")
+    engine = run_vertex(graph, "SumVertex", {"in": x, "out": y})
+    assert engine.readTensor("y") == 0
+
+
 def test_an_output_keeps_what_compute_does_not_write() -> None:
     graph = make_graph(
         """

@@ -340,6 +340,15 @@ def test_pad_counted_loop_and_one_hot() -> None:
     assert got[2] == 3 + 7 + 11
 
 
+def test_tensors_without_elements_are_operands_too() -> None:
+    graph, prog = make_graph(), program.Sequence()
+    empty = add_tensor(graph, np.zeros((0, 3), f32), "empty")
+    total = popops.reduce(graph, empty, [0], popops.ReduceParams(popops.Operation.ADD), prog)
+    got = run(graph, prog, popops.exp(graph, empty, prog), total)
+    assert got[0].shape == (0, 3)
+    np.testing.assert_array_equal(got[1], np.zeros(3))
+
+
 def test_wrong_operands_are_named() -> None:
     graph, prog = make_graph(), program.Sequence()
     x, i = add_tensor(graph, FLOATS, "x"), add_tensor(graph, INTS, "i")
