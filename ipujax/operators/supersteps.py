@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from lowering import jaxpr, machine, ops
 
 Superstep = ops.Superstep
+TileNumbers = ops.TileNumbers
 
 
 def linear_tile_bounds(
@@ -24,6 +26,30 @@ def linear_tile_bounds(
       **settings: `minimum_bytes` of a tile and elements of a `grain`, where they are not PopLibs'.
     """
     return machine.map_linearly(elements, element_bytes, tiles, **settings).bounds()
+
+
+def tile_cycles_of(function: Callable[..., Any], operands: object, target: machine.Target) -> float:
+    """Returns the modelled cycles in which one tile of a chip computes a function of arrays.
+
+    Args:
+      function: pure.
+      operands: its argument: arrays, or their `jax.ShapeDtypeStruct`s.
+      target: the chip.
+    """
+    return machine.estimate_tile_cycles(jaxpr.make_jaxpr(function)(operands), target)
+
+
+def cycles_of_function(
+    function: Callable[..., Any], operands: object, target: machine.Target
+) -> int:
+    """Returns the modelled cycles of a function of arrays on one IPU, by itself.
+
+    Args:
+      function: pure, but for calls of the host.
+      operands: its argument: arrays, or their `jax.ShapeDtypeStruct`s.
+      target: the chip.
+    """
+    return machine.estimate_function_cycles(jaxpr.make_jaxpr(function)(operands), target)
 
 
 def run_superstep(

@@ -14,7 +14,8 @@ from ipujax.poplar.exceptions import (
     index_error,
     invalid_tile_mapping,
 )
-from ipujax.poplar.graph import NO_TILE, ComputeSet, Graph
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.graph_parts import NO_TILE, ComputeSet
 from ipujax.poplar.tensors import Tensor
 
 
@@ -51,7 +52,10 @@ def _check_calls(program: programs.Program, callers: list[int]) -> None:
 
 def _tensors_of(program: programs.Program) -> list[Tensor]:
     if isinstance(program, programs.Copy):
-        return [side for side in (program.src, program.dst) if isinstance(side, Tensor)]
+        sides = (program.src, program.dst, program.offset)
+        return [side for side in sides if isinstance(side, Tensor)]
+    if isinstance(program, programs.CycleMark):
+        return [program.tensor]
     return [*program.read_tensors()]
 
 

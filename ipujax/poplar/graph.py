@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses as dc
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,104 +22,18 @@ from ipujax.poplar.exceptions import (
     type_error,
     unknown_vertex_type,
 )
+from ipujax.poplar.graph_parts import (
+    NO_TILE,
+    ComputeSet,
+    DataStream,
+    FieldRef,
+    Function,
+    RemoteBuffer,
+    Variable,
+    Vertex,
+)
 from ipujax.poplar.tensors import Interval, Tensor
 from ipujax.poplar.user_places import user_place
-
-NO_TILE = -1
-
-
-@dc.dataclass(frozen=True, slots=True, eq=False)
-class Variable:
-    """A variable or constant: consecutive element numbers of a graph.
-
-    Attributes:
-      name: the user's name, or one of ours.
-      number: its place among the variables.
-      start: its first element's number.
-      size: how many there are.
-      type: the element type.
-      values: of a constant, its elements; None for a variable.
-    """
-
-    name: str
-    number: int
-    start: int
-    size: int
-    type: Type
-    values: np.ndarray | None = None
-
-
-@dc.dataclass(eq=False)
-class ComputeSet:
-    """Vertices that run at the same time."""
-
-    name: str
-    graph: Graph
-    vertices: list[Vertex] = dc.field(default_factory=list)
-
-
-@dc.dataclass(eq=False, slots=True)
-class Vertex:
-    """A vertex, as `addVertex` makes it: `vertex["field"]` is one of its fields.
-
-    Attributes:
-      compute_set: where it is in.
-      codelet: its kind.
-      number: its place in the compute set.
-      where: the user's line.
-      connections: tensors by field.
-      values: plain fields that have been set.
-      tile: its tile; `NO_TILE` before it is set.
-      cycles: the estimate that has been set for it, if any.
-    """
-
-    compute_set: ComputeSet
-    codelet: Codelet
-    number: int
-    where: str
-    connections: dict[str, Tensor] = dc.field(default_factory=dict)
-    values: dict[str, Any] = dc.field(default_factory=dict)
-    tile: int = NO_TILE
-    cycles: float | None = None
-
-    def __getitem__(self, field: str) -> FieldRef:
-        self.codelet.require_field(field)
-        return FieldRef(self, field)
-
-    def __str__(self) -> str:
-        return f"vertex {self.number} ('{self.codelet.name}') of '{self.compute_set.name}'"
-
-
-@dc.dataclass(frozen=True, slots=True, eq=False)
-class FieldRef:
-    """A field of a vertex."""
-
-    vertex: Vertex
-    field: str
-
-
-@dc.dataclass(frozen=True, slots=True, eq=False)
-class DataStream:
-    """A stream between the host and the device.
-
-    Attributes:
-      name: by which the host connects it.
-      type: the element type.
-      size: elements of one transfer.
-      to_device: the direction.
-    """
-
-    name: str
-    type: Type
-    size: int
-    to_device: bool
-
-
-@dc.dataclass(frozen=True, slots=True, eq=False)
-class Function:
-    """A program that `program.Call` calls."""
-
-    body: Any
 
 
 @check.guard
@@ -138,7 +51,13 @@ class Graph:
         self.streams: dict[str, DataStream] = {}
         self.host_writes: dict[str, Tensor] = {}
         self.host_reads: dict[str, Tensor] = {}
+        self.remote_buffers: dict[str, RemoteBuffer] = {}
         self.estimators: dict[str, Callable[..., float]] = {}
+
+    @property
+    def root(self) -> Graph:
+        """The graph that holds everything: this one, unless it is a virtual graph."""
+        return self
 
     def getTarget(self) -> Target:
         """The target."""
@@ -385,10 +304,11 @@ class Graph:
         Args:
           vertex: the vertex.
           cycles: its cycles, on every chip.
-          flops: its floating-point operations; only checked.
+          flops: its floating-point operations, for reports.
         """
-        check.require_integer(flops, "flops", at_least=0)
+        flops = check.require_integer(flops, "flops", at_least=0)
         vertex.cycles = check.require_integer(cycles, "cycles", at_least=0)
+        vertex.flops = flops
 
     def registerPerfEstimator(self, vertexTypeName: str, estimator: Callable[..., float]) -> None:
         """Sets the function that says how many cycles vertices of a type take.
@@ -418,6 +338,43 @@ class Graph:
         stream = DataStream(name, require_type(type, "elementType"), size, to_device)
         self.streams[name] = stream
         return stream
+
+    def addRemoteBuffer(
+        self,
+        handle: str,
+        elementType: Type,
+        numElements: int,
+        repeats: int = 1,
+        rearrangeOnHost: bool = False,
+        optimiseMemory: bool = False,
+    ) -> RemoteBuffer:
+        """Adds rows of elements in streaming memory, that copies read and write.
+
+        Args:
+          handle: its name, for `Engine.copyToRemoteBuffer` and `copyFromRemoteBuffer`.
+          elementType: the element type.
+          numElements: elements of a row.
+          repeats: how many rows there are.
+          rearrangeOnHost: where data is rearranged; the modelled cost is the same.
+          optimiseMemory: whether that is to save memory; the modelled bytes are the same.
+        """
+        check.require_flag(rearrangeOnHost, "rearrangeOnHost")
+        check.require_flag(optimiseMemory, "optimiseMemory")
+        if handle in self.remote_buffers:
+            raise stream_connection_error(
+                f"there is a remote buffer '{handle}' already",
+                where=user_place(),
+                fix="name it otherwise",
+            )
+        buffer = RemoteBuffer(
+            check.require_instance(handle, str, "handle"),
+            len(self.remote_buffers),
+            require_type(elementType, "elementType"),
+            check.require_integer(numElements, "numElements", at_least=1),
+            check.require_integer(repeats, "repeats", at_least=1),
+        )
+        self.remote_buffers[handle] = buffer
+        return buffer
 
     def createHostWrite(self, handle: str, tensor: Tensor) -> None:
         """Has `Engine.writeTensor` write a tensor by a name."""

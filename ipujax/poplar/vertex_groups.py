@@ -12,7 +12,8 @@ import numpy as np
 from ipujax.poplar.codelets import Codelet
 from ipujax.poplar.element_access import State, read_elements, write_elements
 from ipujax.poplar.exceptions import graph_program_compilation_error, type_error
-from ipujax.poplar.graph import ComputeSet, Graph, Vertex
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.graph_parts import ComputeSet, Vertex
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
