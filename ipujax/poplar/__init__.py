@@ -5,6 +5,8 @@ The names are those of Poplar's C++ API. docs/poplar.md says what there is, and 
 
 from __future__ import annotations
 
+from typing import Any
+
 from ipujax.poplar import poputil as poputil
 from ipujax.poplar import program as program
 from ipujax.poplar.calls import call as call
@@ -114,6 +116,19 @@ __all__ = [
     "unknown_field",
     "unknown_vertex_type",
 ]
+
+
+_LEFT_OUT = {
+    "gcl": "collectives are those of ipu.cross_replica_ops",
+    "popfloat": "float8 is that of JAX",
+    "popsparse": "there are no sparse products",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LEFT_OUT:
+        raise NotImplementedError(f"poplar.{name} is left out: {_LEFT_OUT[name]}")
+    raise AttributeError(f"module 'ipujax.poplar' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -63,7 +63,9 @@ def call(build: Callable[..., Any], *arrays: Any) -> Any:
     lowering = ProgramLowering(graph, StreamConnections(graph), [sequence])
     held = {number: array.reshape(-1) for number, array in enumerate(values)}
     after = lowering.run(sequence, initial_state(graph, held))
-    return jax.tree.unflatten(tree, [read_elements(graph, after, t.elements) for t in leaves])
+    return jax.tree.unflatten(
+        tree, [read_elements(graph, after, t.elements, t.type.dtype) for t in leaves]
+    )
 
 
 def _check_graph(

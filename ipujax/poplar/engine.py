@@ -204,7 +204,8 @@ class Engine:
         for number in variables_of(self._graph, flat):
             variable = self._graph.variables[number]
             inside = (flat >= variable.start) & (flat < variable.start + variable.size)
-            values[inside] = np.asarray(self._state[number])[flat[inside] - variable.start]
+            held = np.asarray(self._state[number]).view(values.dtype)
+            values[inside] = held[flat[inside] - variable.start]
         return _fill(buffer, values.reshape(tensor.shape()), f"'{handle}', {tensor}")
 
     def copyToRemoteBuffer(

@@ -117,7 +117,7 @@ class Graph:
             self.tile_of = room
         self.variables.append(Variable(name, number, start, size, type, values))
         self.starts.append(start)
-        return Tensor(self, np.arange(start, self.size).reshape(extents), type, name)
+        return Tensor(self.root, np.arange(start, self.size).reshape(extents), type, name)
 
     def variable_of(self, element: int) -> Variable:
         """Returns the variable that an element number belongs to."""
@@ -195,17 +195,17 @@ class Graph:
 
     def _require_tile(self, tile: Any, what: str) -> int:
         tile = check.require_integer(tile, "the tile")
-        if not 0 <= tile < self._target.getNumTiles():
+        if not 0 <= tile < self.getTarget().getNumTiles():
             raise invalid_tile_mapping(
                 f"{what} on tile {tile}",
                 where=user_place(),
-                fix=f"the target has tiles 0 to {self._target.getNumTiles() - 1}",
+                fix=f"the target has tiles 0 to {self.getTarget().getNumTiles() - 1}",
             )
         return tile
 
     def _own(self, tensor: Any) -> Tensor:
         check.require_instance(tensor, Tensor, "the tensor")
-        if tensor.graph is not self:
+        if tensor.graph is not self.root:
             raise graph_connection_error(f"{tensor} is of another graph", where=user_place())
         return tensor
 
@@ -228,7 +228,7 @@ class Graph:
 
     def addComputeSet(self, debugContext: str = "") -> ComputeSet:
         """Adds a compute set without vertices."""
-        return ComputeSet(debugContext or "compute_set", self)
+        return ComputeSet(debugContext or "compute_set", self.root)
 
     def addVertex(
         self,
@@ -243,7 +243,7 @@ class Graph:
           vertexType: the name of a codelet, or a function in JAX.
           connections: tensors by field; values for plain fields.
         """
-        if check.require_instance(cs, ComputeSet, "cs").graph is not self:
+        if check.require_instance(cs, ComputeSet, "cs").graph is not self.root:
             raise graph_object_creation_error(
                 f"compute set '{cs.name}' is of another graph", where=user_place()
             )
@@ -388,7 +388,46 @@ class Graph:
         """Adds a program that `program.Call` calls."""
         return Function(program)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if name in ("serialize", "createReplicatedGraph", "createVirtualGraph", "addRemoteBuffer"):
-            raise NotImplementedError(f"poplar.Graph.{name} is not there")
-        raise AttributeError(f"Graph has no attribute {name!r}")
+    def createVirtualGraph(self, lowerTile: Any, upperTile: int | None = None) -> Graph:
+        """Returns a graph of some tiles of this one, numbered from 0 on.
+
+        What it adds belongs to this graph.
+
+        Args:
+          lowerTile: the first tile; the number of tiles from 0 on, without `upperTile`; or a list
+            of tiles.
+          upperTile: the tile after the last.
+
+        Raises:
+          invalid_tile_mapping: tiles that do not exist, or none.
+        """
+        from ipujax.poplar.virtual_graph import VirtualGraph  # it is a graph itself
+
+        return VirtualGraph(self, self.choose_tiles(lowerTile, upperTile))
+
+    def choose_tiles(self, lower: Any, upper: int | None) -> list[int]:
+        """Returns the tiles that `createVirtualGraph` is asked for."""
+        if isinstance(lower, (list, tuple)):
+            chosen = list(lower)
+        else:
+            first, last = (0, lower) if upper is None else (lower, upper)
+            chosen = [*range(check.require_integer(first, "lowerTile"), last)]
+        if not chosen or len(set(chosen)) != len(chosen):
+            raise invalid_tile_mapping(
+                f"a virtual graph of {len(chosen)} tiles",
+                where=user_place(),
+                fix="give some tiles, each once",
+            )
+        return [self._require_tile(tile, "the virtual graph") for tile in chosen]
+
+    def serialize(self, *_: Any) -> NoReturn:
+        """Refuses: graphs are not written to files."""
+        raise NotImplementedError("poplar.Graph.serialize is left out")
+
+    def createReplicatedGraph(self, *_: Any) -> NoReturn:
+        """Refuses: replicas are those of `ipu.compile`."""
+        raise NotImplementedError("poplar.Graph.createReplicatedGraph is left out")
+
+    def addHostFunction(self, *_: Any) -> NoReturn:
+        """Refuses: the host takes part by streams and their callbacks."""
+        raise NotImplementedError("poplar.Graph.addHostFunction is left out")

@@ -45,9 +45,9 @@ def put_values(
       graph: the graph.
       arrays: the variables, 1-d, by their numbers.
       elements: element numbers, 1-d.
-      values: as many.
+      values: as many, of the variables' type or of another one of that size.
     """
     for number in variables_of(graph, elements):
         variable = graph.variables[number]
         inside = (elements >= variable.start) & (elements < variable.start + variable.size)
-        arrays[number][elements[inside] - variable.start] = values[inside]
+        arrays[number].view(values.dtype)[elements[inside] - variable.start] = values[inside]

@@ -181,7 +181,9 @@ class ProgramLowering:
         """Returns what the control makes of a scalar."""
 
         def read(now: State) -> jax.Array:
-            return how(read_elements(self.graph, now, tensor.elements).reshape(()))
+            return how(
+                read_elements(self.graph, now, tensor.elements, tensor.type.dtype).reshape(())
+            )
 
         return self.steps.run_free(read, self.steps.variables([tensor.elements]), state)
 

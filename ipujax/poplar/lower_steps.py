@@ -173,7 +173,7 @@ class StepLowering:
             rows = state[key_of_buffer(src)].reshape(src.repeats, src.size)
             values = rows[self._offsets(program, state)].reshape(-1)
             return write_elements(self.graph, state, dst.elements, values)
-        values = read_elements(self.graph, state, src.elements)
+        values = read_elements(self.graph, state, src.elements, src.type.dtype)
         if isinstance(dst, RemoteBuffer):
             key = key_of_buffer(dst)
             rows = state[key].reshape(dst.repeats, dst.size)
@@ -184,7 +184,8 @@ class StepLowering:
     def _offsets(self, program: programs.Copy, state: State) -> jax.Array:
         if program.offset is None:
             return jnp.zeros(1, jnp.int32)
-        return read_elements(self.graph, state, program.offset.elements).reshape(-1)
+        dtype = program.offset.type.dtype
+        return read_elements(self.graph, state, program.offset.elements, dtype).reshape(-1)
 
     def _check_offsets(self, program: Step, state: State) -> None:
         if not isinstance(program, programs.Copy) or program.offset is None:
@@ -201,7 +202,7 @@ class StepLowering:
 
         def read(*arrays: jax.Array) -> list[jax.Array]:
             now = dict(zip(numbers, arrays, strict=True))
-            return [read_elements(self.graph, now, tensor.elements)]
+            return [read_elements(self.graph, now, tensor.elements, tensor.type.dtype)]
 
         return run_superstep(read, [state[n] for n in numbers], self.cost_of(program))[0]
 

@@ -89,7 +89,9 @@ def run_group(graph: Graph, group: VertexGroup, state: State) -> dict[str, jax.A
         elements = group.elements[name]
         is_shared = bool((elements == elements[:1]).all())
         axes[name] = None if is_shared else 0
-        operands[name] = read_elements(graph, state, elements[0] if is_shared else elements)
+        operands[name] = read_elements(
+            graph, state, elements[0] if is_shared else elements, field.type.dtype
+        )
     if all(axis is None for axis in axes.values()):
         one = run_vertex(group, operands)
         count = len(group.vertices)
