@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses as dc
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from lowering import jaxpr, machine, ops
 
 Superstep = ops.Superstep
+TileNumbers = ops.TileNumbers
 
 
 def linear_tile_bounds(
@@ -27,18 +28,28 @@ def linear_tile_bounds(
     return machine.map_linearly(elements, element_bytes, tiles, **settings).bounds()
 
 
-def estimate_tile_cycles(
-    function: Callable[..., object], operands: Sequence[jax.ShapeDtypeStruct], chip: machine.Target
-) -> int:
-    """Returns the cycles, as the planner has them, of a function that one tile runs by itself.
+def tile_cycles_of(function: Callable[..., Any], operands: object, target: machine.Target) -> float:
+    """Returns the modelled cycles in which one tile of a chip computes a function of arrays.
 
     Args:
-      function: of arrays that lie on the tile.
-      operands: their shapes.
-      chip: the tile's.
+      function: pure.
+      operands: its argument: arrays, or their `jax.ShapeDtypeStruct`s.
+      target: the chip.
     """
-    tile = dc.replace(chip, tiles_per_ipu=1, sync_cycles=0)
-    return machine.estimate_function_cycles(jaxpr.trace_flat(function, operands), tile)
+    return machine.estimate_tile_cycles(jaxpr.make_jaxpr(function)(operands), target)
+
+
+def cycles_of_function(
+    function: Callable[..., Any], operands: object, target: machine.Target
+) -> int:
+    """Returns the modelled cycles of a function of arrays on one IPU, by itself.
+
+    Args:
+      function: pure, but for calls of the host.
+      operands: its argument: arrays, or their `jax.ShapeDtypeStruct`s.
+      target: the chip.
+    """
+    return machine.estimate_function_cycles(jaxpr.make_jaxpr(function)(operands), target)
 
 
 def run_superstep(

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.poplar.element_types import Type
 from ipujax.poplar.graph import Graph
 
 State = dict[int, jax.Array]
@@ -34,25 +33,37 @@ def variables_of(graph: Graph, elements: np.ndarray) -> list[int]:
     return np.unique(owners).tolist()
 
 
-def read_elements(graph: Graph, state: Mapping[int, jax.Array], elements: np.ndarray) -> jax.Array:
-    """Returns the elements, of the shape of their numbers."""
+def read_elements(
+    graph: Graph,
+    state: Mapping[int, jax.Array],
+    elements: np.ndarray,
+    dtype: np.dtype | None = None,
+) -> jax.Array:
+    """Returns the elements, of the shape of their numbers.
+
+    Args:
+      graph: the graph.
+      state: the variables' arrays.
+      elements: their numbers.
+      dtype: what their bits mean, if that is not what the variables' type says.
+    """
     numbers = variables_of(graph, elements)
+    if not numbers:
+        return jnp.zeros(elements.shape, dtype)
+    arrays = [_reinterpret(state[number], dtype) for number in numbers]
     if len(numbers) == 1:
-        return _take(state[numbers[0]], elements - graph.starts[numbers[0]])
+        return _take(arrays[0], elements - graph.starts[numbers[0]])
     starts = np.cumsum([0, *(graph.variables[n].size for n in numbers)])[:-1]
     owners = np.searchsorted(graph.starts, elements, side="right") - 1
     shifts = np.zeros(len(graph.variables), np.int64)
     shifts[numbers] = starts - np.asarray(graph.starts)[numbers]
-    return _take(jnp.concatenate([state[n] for n in numbers]), elements + shifts[owners])
+    return _take(jnp.concatenate(arrays), elements + shifts[owners])
 
 
-def read_elements_of_type(
-    graph: Graph, state: Mapping[int, jax.Array], elements: np.ndarray, type: Type
-) -> jax.Array:
-    """Returns the elements, of the shape of their numbers; of a type, since there may be none."""
-    if not elements.size:
-        return jnp.zeros(elements.shape, type.dtype)
-    return read_elements(graph, state, elements)
+def _reinterpret(array: jax.Array, dtype: np.dtype | None) -> jax.Array:
+    if dtype is None or array.dtype == dtype:
+        return array
+    return jax.lax.bitcast_convert_type(array, dtype)
 
 
 def write_elements(
@@ -62,13 +73,15 @@ def write_elements(
     flat, values = elements.reshape(-1), values.reshape(-1)
     numbers = variables_of(graph, flat)
     if len(numbers) == 1:
+        values = _reinterpret(values, state[numbers[0]].dtype)
         return {numbers[0]: _put(state[numbers[0]], flat - graph.starts[numbers[0]], values)}
     owners = np.searchsorted(graph.starts, flat, side="right") - 1
     changed: State = {}
     for number in numbers:
         chosen = np.flatnonzero(owners == number)
         places = flat[chosen] - graph.starts[number]
-        changed[number] = _put(state[number], places, _take(values, chosen))
+        part = _reinterpret(_take(values, chosen), state[number].dtype)
+        changed[number] = _put(state[number], places, part)
     return changed
 
 

@@ -43,6 +43,21 @@ UNSIGNED_CHAR = Type("UNSIGNED_CHAR", np.dtype(np.uint8))
 BOOL = Type("BOOL", np.dtype(np.bool_))
 
 
+_ALL = (FLOAT, HALF, INT, UNSIGNED_INT, SHORT, UNSIGNED_SHORT, CHAR, UNSIGNED_CHAR, BOOL)
+
+
+def type_of_dtype(dtype: np.dtype) -> Type:
+    """Returns the element type of a dtype, or says that there is none."""
+    for each in _ALL:
+        if each.dtype == dtype:
+            return each
+    raise type_error(
+        f"arrays of {dtype} are no tensors of Poplar",
+        where=user_place(),
+        fix=f"cast it to one of {', '.join(str(each.dtype) for each in _ALL)}",
+    )
+
+
 def require_type(value: object, argument: str) -> Type:
     """Returns an element type, or says that this is none."""
     if isinstance(value, Type):

@@ -14,23 +14,27 @@ from ipujax.poplar import program as programs
 from ipujax.poplar.cpp_codelets import explain_failure
 from ipujax.poplar.devices import Device
 from ipujax.poplar.element_access import State, variables_of
-from ipujax.poplar.engine_checks import check_calls, check_programs
+from ipujax.poplar.engine_checks import check_programs
+from ipujax.poplar.engine_options import read_engine_settings
 from ipujax.poplar.exceptions import (
     check,
     control_program_error,
     index_error,
+    profiling_disabled,
     stream_connection_error,
 )
-from ipujax.poplar.graph import DataStream, Graph
-from ipujax.poplar.graph_report import GraphReport, make_graph_report
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.graph_parts import DataStream, RemoteBuffer
+from ipujax.poplar.host_values import initial_state, put_values
 from ipujax.poplar.lower_program import ProgramLowering
-from ipujax.poplar.plain_fields import connect_plain_fields
+from ipujax.poplar.lower_steps import key_of_buffer
 from ipujax.poplar.stream_connections import StreamConnections
 from ipujax.poplar.tensors import Tensor
+from ipujax.poplar.tile_memory import check_memory, list_steps, list_tensors
 from ipujax.poplar.user_places import user_place
 from ipujax.poplar.written_elements import WrittenElements
-
-READ_UNWRITTEN = "debug.readUnwritten"
+from ipujax.report import Report, auto_report, place_memory
+from ipujax.system import read_engine_options
 
 
 @check.guard
@@ -40,26 +44,27 @@ class Engine:
     Args:
       graph: the graph; what is added to it later does not count.
       programs: one program, or a list of them.
-      options: `{"debug.readUnwritten": "zero"}` has unwritten elements be zero.
+      options: `{"debug.readUnwritten": "zero"}` has unwritten elements be zero,
+        `debug.allowOutOfMemory` lets tiles hold more than they have, without
+        `debug.retainDebugInformation` there are no reports, and `autoReport.*` has them written.
+        Other options of C++ are listed once in the log.
 
     Raises:
-      poplar_error: by its kinds, for what `engine_checks` finds.
+      poplar_error: by its kinds, for what `engine_checks` and `tile_memory` find, and for options
+        that C++ does not have.
     """
 
     def __init__(self, graph: Graph, programs: Any, options: Mapping[str, str] | None = None):
-        self._graph = check.require_instance(graph, Graph, "graph")
+        self._graph = graph = check.require_instance(graph, Graph, "graph").root
         given = programs if isinstance(programs, (list, tuple)) else [programs]
         self._programs = [_require_program(each) for each in given]
-        self._options = dict(options or {})
-        for option in self._options:
-            if option != READ_UNWRITTEN:
-                raise NotImplementedError(f"the engine option {option!r} is not there yet")
-        for each in self._programs:
-            check_calls(each)
-        connect_plain_fields(graph, self._programs)
+        self._settings = read_engine_settings(options)
         check_programs(graph, self._programs)
         self._streams = StreamConnections(graph)
-        self._lowering = ProgramLowering(graph, self._streams)
+        self._lowering = ProgramLowering(graph, self._streams, self._programs)
+        if not self._settings.allows_out_of_memory:
+            steps = list_steps(graph, self._lowering.steps, self._programs)
+            check_memory(graph, list_tensors(graph), steps)
         self._compiled: dict[int, tuple[Any, list[int], list[int]]] = {}
         self._written = WrittenElements(graph)
         self._state: State = self._initial_state()
@@ -67,15 +72,7 @@ class Engine:
         self._is_loaded = False
 
     def _initial_state(self) -> State:
-        values = {
-            variable.number: np.zeros(variable.size, variable.type.dtype)
-            if variable.values is None
-            else np.array(variable.values)
-            for variable in self._graph.variables
-        }
-        for elements, given in self._graph.initial_values:
-            _put_on_host(self._graph, values, elements, given)
-        return {number: jnp.asarray(array) for number, array in values.items()}
+        return initial_state(self._graph)
 
     def load(self, device: Device) -> None:
         """Loads the engine onto a device."""
@@ -109,14 +106,14 @@ class Engine:
             for side in (part.src, part.dst) if isinstance(part, programs.Copy) else ():
                 if isinstance(side, DataStream):
                     self._streams.require_connected(side, part.where)
-        if self._options.get(READ_UNWRITTEN) != "zero" and index not in self._settled:
+        if not self._settings.takes_unwritten_as_zero and index not in self._settled:
             self._follow(index, program)
         compiled, numbers, written = self._compile(index)
         try:
             results = compiled([self._state[number] for number in numbers])
             jax.block_until_ready(results)
         except jax.errors.JaxRuntimeError as error:
-            raise explain_failure(error, self._lowering.all_groups()) or error from None
+            raise explain_failure(error, self._lowering.steps.all_groups()) or error from None
         self._state |= dict(zip(written, results, strict=True))
         jax.effects_barrier()
 
@@ -159,7 +156,9 @@ class Engine:
                 after = self._lowering.run(program, dict(zip(numbers, arrays, strict=True)))
                 return [after[number] for number in written]
 
-            self._compiled[index] = (driver.compile(run, name=f"program_{index}"), numbers, written)
+            compiled = driver.compile(run, name=f"program_{index}")
+            self._compiled[index] = (compiled, numbers, written)
+            self._write_auto_report(index)
         return self._compiled[index]
 
     # --- the host ---------------------------------------------------------------------------------
@@ -189,7 +188,7 @@ class Engine:
                 fix=f"give {flat.size}",
             )
         arrays = {n: np.array(self._state[n]) for n in variables_of(self._graph, flat)}
-        _put_on_host(self._graph, arrays, flat, values)
+        put_values(self._graph, arrays, flat, values)
         self._state |= {number: jnp.asarray(array) for number, array in arrays.items()}
         if not self._written.known[flat].all():
             self._written.known[flat] = True
@@ -204,39 +203,136 @@ class Engine:
         """
         tensor = _find_handle(self._graph.host_reads, handle)
         flat = tensor.elements.reshape(-1)
-        if self._options.get(READ_UNWRITTEN) != "zero":
+        if not self._settings.takes_unwritten_as_zero:
             self._written.require(flat, f"readTensor('{handle}')", user_place())
-        if buffer is None:
-            buffer = np.empty(tensor.shape(), tensor.type.dtype)
-        if buffer.size != flat.size or buffer.dtype != tensor.type.dtype:
-            raise index_error(
-                f"the array for '{handle}' has {buffer.size} elements of {buffer.dtype}, and "
-                f"{tensor} has {flat.size}",
-                where=user_place(),
-            )
         values = np.empty(flat.size, tensor.type.dtype)
         for number in variables_of(self._graph, flat):
             variable = self._graph.variables[number]
             inside = (flat >= variable.start) & (flat < variable.start + variable.size)
-            values[inside] = np.asarray(self._state[number])[flat[inside] - variable.start]
-        buffer[...] = values.reshape(buffer.shape)
-        return buffer
+            held = np.asarray(self._state[number]).view(values.dtype)
+            values[inside] = held[flat[inside] - variable.start]
+        return _fill(buffer, values.reshape(tensor.shape()), f"'{handle}', {tensor}")
+
+    def copyToRemoteBuffer(
+        self, src: Any, handle: str, repeatIndex: int = 0, replicationIndex: int = 0
+    ) -> None:
+        """Writes a row of a remote buffer.
+
+        Args:
+          src: its elements.
+          handle: the buffer's name.
+          repeatIndex: the row.
+          replicationIndex: the replica: 0.
+        """
+        buffer, row = self._find_row(handle, repeatIndex, replicationIndex)
+        values = np.asarray(src, buffer.type.dtype).reshape(-1)
+        if values.size != buffer.size:
+            raise index_error(
+                f"{values.size} values for a row of remote buffer '{handle}'",
+                where=user_place(),
+                fix=f"give {buffer.size}",
+            )
+        key = key_of_buffer(buffer)
+        rows = np.array(self._state[key])
+        rows[row] = values
+        self._state[key] = jnp.asarray(rows)
+
+    def copyFromRemoteBuffer(
+        self,
+        handle: str,
+        dst: np.ndarray | None = None,
+        repeatIndex: int = 0,
+        replicationIndex: int = 0,
+    ) -> np.ndarray:
+        """Reads a row of a remote buffer.
+
+        Args:
+          handle: the buffer's name.
+          dst: the array to fill and return; a new one by default.
+          repeatIndex: the row.
+          replicationIndex: the replica: 0.
+        """
+        buffer, row = self._find_row(handle, repeatIndex, replicationIndex)
+        values = np.asarray(self._state[key_of_buffer(buffer)])[row]
+        return _fill(dst, values, f"remote buffer '{handle}'")
+
+    def _find_row(self, handle: str, row: int, replica: int) -> tuple[RemoteBuffer, slice]:
+        buffer = self._graph.remote_buffers.get(check.require_instance(handle, str, "handle"))
+        if buffer is None:
+            raise stream_connection_error(
+                f"the graph has no remote buffer '{handle}'",
+                where=user_place(),
+                fix=f"it has: {', '.join(self._graph.remote_buffers) or 'none'}",
+            )
+        if check.require_integer(replica, "replicationIndex", at_least=0):
+            raise index_error(f"replica {replica}", where=user_place(), fix="there is one, 0")
+        row = check.require_integer(row, "repeatIndex", at_least=0)
+        self._streams.require_rows(buffer, user_place(), np.array([row]))
+        return buffer, slice(row * buffer.size, (row + 1) * buffer.size)
 
     # --- reports ----------------------------------------------------------------------------------
 
-    def report(self, program: int = 0) -> GraphReport:
-        """Returns the modelled cost of one run of a program."""
-        compiled, numbers, _ = self._compile(program)
-        report = compiled.lower([self._state[n] for n in numbers]).report(
-            self._graph.getTarget().chip
+    def report(self, program: int = 0) -> Report:
+        """Returns the modelled cost of one run of a program.
+
+        `memory` holds the graph's variables and constants on the tiles that they are mapped to.
+
+        Raises:
+          profiling_disabled: the options have no information retained.
+        """
+        if not self._settings.keeps_reports:
+            raise profiling_disabled(
+                'the engine was made with {"debug.retainDebugInformation": "false"}',
+                where=user_place(),
+                fix="leave that out",
+            )
+        lowered = self._lower(program)
+        steps = list_steps(self._graph, self._lowering.steps, [self._program(program)])
+        buffers = self._graph.remote_buffers.values()
+        return place_memory(
+            lowered.report(self._graph.getTarget().chip),
+            list_tensors(self._graph),
+            steps,
+            sum(buffer.repeats * buffer.size * buffer.type.size for buffer in buffers),
         )
-        return make_graph_report(report, self._graph, self._lowering, self._program(program))
 
     getReport = report
 
     def printProfileSummary(self, program: int = 0) -> None:
         """Prints the report of a program."""
         print(self.report(program))
+
+    def _lower(self, index: int) -> Any:
+        compiled, numbers, _ = self._compile(index)
+        return compiled.lower([self._state[number] for number in numbers])
+
+    def _write_auto_report(self, index: int) -> None:
+        """Writes the reports of a program that the options ask for."""
+        if self._settings.auto_report:
+            reportable = _ReportedProgram(self, index, self._lower(index))
+            auto_report.write_auto_report(
+                reportable, read_engine_options(self._settings.auto_report)
+            )
+
+
+class _ReportedProgram:
+    """A program of an engine, for reports that are written by themselves."""
+
+    def __init__(self, engine: Engine, index: int, lowered: Any):
+        self._engine, self._index, self._lowered = engine, index, lowered
+        self.program = lowered.program
+
+    def compute_program_hash(self) -> str:
+        """Returns a text that tells the program from all others."""
+        return self._lowered.compute_program_hash()
+
+    def report(self) -> Report:
+        """Models the cost of the program."""
+        return self._engine.report(self._index)
+
+    def as_text(self, *, origins: bool = False) -> str:
+        """Returns the program as text."""
+        return self._lowered.as_text(origins=origins)
 
 
 def _require_program(value: Any) -> programs.Program:
@@ -253,10 +349,16 @@ def _find_handle(handles: Mapping[str, Tensor], handle: str) -> Tensor:
     return handles[handle]
 
 
-def _put_on_host(
-    graph: Graph, arrays: Mapping[int, np.ndarray], elements: np.ndarray, values: np.ndarray
-) -> None:
-    for number in variables_of(graph, elements):
-        variable = graph.variables[number]
-        inside = (elements >= variable.start) & (elements < variable.start + variable.size)
-        arrays[number][elements[inside] - variable.start] = values[inside]
+def _fill(buffer: np.ndarray | None, values: np.ndarray, what: str) -> np.ndarray:
+    """Fills an array of the user's with values, or returns them in a new one."""
+    if buffer is None:
+        return values.copy()
+    check.require_instance(buffer, np.ndarray, "the array to fill", "a NumPy array")
+    if buffer.size != values.size or buffer.dtype != values.dtype:
+        raise index_error(
+            f"the array has {buffer.size} elements of {buffer.dtype}, and {what} has {values.size} "
+            f"of {values.dtype}",
+            where=user_place(),
+        )
+    buffer[...] = values.reshape(buffer.shape)
+    return buffer

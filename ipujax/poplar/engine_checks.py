@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -14,18 +14,25 @@ from ipujax.poplar.exceptions import (
     index_error,
     invalid_tile_mapping,
 )
-from ipujax.poplar.graph import NO_TILE, ComputeSet, Graph
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.graph_parts import NO_TILE, ComputeSet
+from ipujax.poplar.plain_fields import connect_plain_fields
 from ipujax.poplar.tensors import Tensor
 
 
 def check_programs(graph: Graph, all_programs: Iterable[programs.Program]) -> None:
-    """Checks all that an engine would run.
+    """Checks all that an engine would run, and gives vertices a place for their plain fields.
 
     Raises:
+      graph_recursion_error: a program that calls itself.
       invalid_tile_mapping: elements that are used, or vertices, without a tile.
       graph_connection_error: a field that is not connected, or another graph.
       graph_program_compilation_error: vertices of a compute set that touch the same elements.
     """
+    all_programs = [*all_programs]
+    for each in all_programs:
+        _check_calls(each, [])
+    connect_plain_fields(graph, all_programs)
     checked: set[ComputeSet] = set()
     for each in all_programs:
         for program in each.walk():
@@ -38,28 +45,26 @@ def check_programs(graph: Graph, all_programs: Iterable[programs.Program]) -> No
                 _check_compute_set(graph, program.compute_set, program.where)
 
 
-def check_calls(program: programs.Program, callers: Sequence[int] = ()) -> None:
-    """Checks that a program does not call itself, which must be before anything follows it.
-
-    Raises:
-      graph_recursion_error: it does.
-    """
+def _check_calls(program: programs.Program, callers: list[int]) -> None:
     if id(program) in callers:
         raise graph_recursion_error(
             "a program runs itself", where=program.where, fix="use Repeat, or RepeatWhileTrue"
         )
     for part in program.parts():
-        check_calls(part, [*callers, id(program)])
+        _check_calls(part, [*callers, id(program)])
 
 
 def _tensors_of(program: programs.Program) -> list[Tensor]:
     if isinstance(program, programs.Copy):
-        return [side for side in (program.src, program.dst) if isinstance(side, Tensor)]
+        sides = (program.src, program.dst, program.offset)
+        return [side for side in sides if isinstance(side, Tensor)]
+    if isinstance(program, programs.CycleMark):
+        return [program.tensor]
     return [*program.read_tensors(), *_written_by(program)]
 
 
 def _written_by(program: programs.Program) -> list[Tensor]:
-    """Returns the tensors that a program writes itself, vertices aside."""
+    """Returns the tensors that a program writes itself, vertices and cycle counts aside."""
     if isinstance(program, programs.Operation):
         return [*program.outputs]
     if isinstance(program, programs.Copy) and isinstance(program.dst, Tensor):

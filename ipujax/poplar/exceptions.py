@@ -45,6 +45,14 @@ class graph_program_compilation_error(poplar_error, ValueError):
     """A compute set whose vertices touch the same elements, or a codelet that fails."""
 
 
+class graph_memory_allocation_error(poplar_error, MemoryError):
+    """A tile that would hold more than it has."""
+
+
+class profiling_disabled(poplar_error):
+    """A report of an engine whose options keep none."""
+
+
 class stream_connection_error(poplar_error, ValueError):
     """A stream or handle that is not connected, not there, or has a wrong buffer."""
 

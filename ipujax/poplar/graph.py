@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses as dc
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -10,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ipujax.poplar.codelet_table import CodeletTable
-from ipujax.poplar.codelets import Codelet, make_codelet
+from ipujax.poplar.codelets import make_codelet
 from ipujax.poplar.devices import Target
 from ipujax.poplar.element_types import Type, require_type
 from ipujax.poplar.exceptions import (
@@ -22,114 +21,18 @@ from ipujax.poplar.exceptions import (
     stream_connection_error,
     type_error,
 )
+from ipujax.poplar.graph_parts import (
+    NO_TILE,
+    ComputeSet,
+    DataStream,
+    FieldRef,
+    Function,
+    RemoteBuffer,
+    Variable,
+    Vertex,
+)
 from ipujax.poplar.tensors import Interval, Tensor, concat
 from ipujax.poplar.user_places import user_place
-
-NO_TILE = -1
-
-
-@dc.dataclass(frozen=True, slots=True, eq=False)
-class Variable:
-    """A variable or constant: consecutive element numbers of a graph.
-
-    Attributes:
-      name: the user's name, or one of ours.
-      number: its place among the variables.
-      start: its first element's number.
-      size: how many there are.
-      type: the element type.
-      values: of a constant, its elements; None for a variable.
-      category: of reports: "variables", "constants", or "vertex_state" for vertices' plain fields.
-    """
-
-    name: str
-    number: int
-    start: int
-    size: int
-    type: Type
-    values: np.ndarray | None = None
-    category: str = "variables"
-
-
-@dc.dataclass(eq=False)
-class ComputeSet:
-    """Vertices that run at the same time."""
-
-    name: str
-    graph: Graph
-    vertices: list[Vertex] = dc.field(default_factory=list)
-
-
-@dc.dataclass(eq=False, slots=True)
-class Vertex:
-    """A vertex, as `addVertex` makes it: `vertex["field"]` is one of its fields.
-
-    Attributes:
-      compute_set: where it is in.
-      codelet: its kind.
-      number: its place in the compute set.
-      where: the user's line.
-      connections: tensors by field, flat for a vector of vectors.
-      rows: the sizes of the rows of each field.
-      values: plain fields that have been set.
-      tile: its tile; `NO_TILE` before it is set.
-      cycles: the estimate that has been set for it, if any.
-    """
-
-    compute_set: ComputeSet
-    codelet: Codelet
-    number: int
-    where: str
-    connections: dict[str, Tensor] = dc.field(default_factory=dict)
-    rows: dict[str, tuple[int, ...]] = dc.field(default_factory=dict)
-    values: dict[str, Any] = dc.field(default_factory=dict)
-    tile: int = NO_TILE
-    cycles: float | None = None
-
-    def __getitem__(self, field: str) -> FieldRef:
-        self.codelet.require_field(field)
-        return FieldRef(self, field)
-
-    def set_plain(self, field: str, value: Any) -> None:
-        """Sets what a plain field holds at first."""
-        if self.codelet.native is not None:
-            self.codelet.native.plain[field].encode(value, field)  # which checks it
-        self.values[field] = value
-
-    def __str__(self) -> str:
-        return f"vertex {self.number} ('{self.codelet.name}') of '{self.compute_set.name}'"
-
-
-@dc.dataclass(frozen=True, slots=True, eq=False)
-class FieldRef:
-    """A field of a vertex."""
-
-    vertex: Vertex
-    field: str
-
-
-@dc.dataclass(frozen=True, slots=True, eq=False)
-class DataStream:
-    """A stream between the host and the device.
-
-    Attributes:
-      name: by which the host connects it.
-      type: the element type.
-      size: elements of one transfer.
-      to_device: the direction.
-    """
-
-    name: str
-    type: Type
-    size: int
-    to_device: bool
-
-
-@dc.dataclass(frozen=True, slots=True, eq=False)
-class Function:
-    """A program that `program.Call` calls."""
-
-    body: Any
 
 
 @check.guard
@@ -147,7 +50,13 @@ class Graph:
         self.streams: dict[str, DataStream] = {}
         self.host_writes: dict[str, Tensor] = {}
         self.host_reads: dict[str, Tensor] = {}
+        self.remote_buffers: dict[str, RemoteBuffer] = {}
         self.estimators: dict[str, Callable[..., float]] = {}
+
+    @property
+    def root(self) -> Graph:
+        """The graph that holds everything: this one, unless it is a virtual graph."""
+        return self
 
     def getTarget(self) -> Target:
         """The target."""
@@ -216,7 +125,7 @@ class Graph:
             self.tile_of = room
         self.variables.append(Variable(name, number, start, size, type, values, category))
         self.starts.append(start)
-        return Tensor(self, np.arange(start, self.size).reshape(extents), type, name)
+        return Tensor(self.root, np.arange(start, self.size).reshape(extents), type, name)
 
     def variable_of(self, element: int) -> Variable:
         """Returns the variable that an element number belongs to."""
@@ -294,17 +203,17 @@ class Graph:
 
     def _require_tile(self, tile: Any, what: str) -> int:
         tile = check.require_integer(tile, "the tile")
-        if not 0 <= tile < self._target.getNumTiles():
+        if not 0 <= tile < self.getTarget().getNumTiles():
             raise invalid_tile_mapping(
                 f"{what} on tile {tile}",
                 where=user_place(),
-                fix=f"the target has tiles 0 to {self._target.getNumTiles() - 1}",
+                fix=f"the target has tiles 0 to {self.getTarget().getNumTiles() - 1}",
             )
         return tile
 
     def _own(self, tensor: Any) -> Tensor:
         check.require_instance(tensor, Tensor, "the tensor")
-        if tensor.graph is not self:
+        if tensor.graph is not self.root:
             raise graph_connection_error(f"{tensor} is of another graph", where=user_place())
         return tensor
 
@@ -327,7 +236,7 @@ class Graph:
 
     def addComputeSet(self, debugContext: str = "") -> ComputeSet:
         """Adds a compute set without vertices."""
-        return ComputeSet(debugContext or "compute_set", self)
+        return ComputeSet(debugContext or "compute_set", self.root)
 
     def addVertex(
         self,
@@ -342,7 +251,7 @@ class Graph:
           vertexType: the name of a codelet, or a function in JAX.
           connections: tensors by field; values for plain fields.
         """
-        if check.require_instance(cs, ComputeSet, "cs").graph is not self:
+        if check.require_instance(cs, ComputeSet, "cs").graph is not self.root:
             raise graph_object_creation_error(
                 f"compute set '{cs.name}' is of another graph", where=user_place()
             )
@@ -412,10 +321,11 @@ class Graph:
         Args:
           vertex: the vertex.
           cycles: its cycles, on every chip.
-          flops: its floating-point operations; only checked.
+          flops: its floating-point operations, for reports.
         """
-        check.require_integer(flops, "flops", at_least=0)
+        flops = check.require_integer(flops, "flops", at_least=0)
         vertex.cycles = check.require_integer(cycles, "cycles", at_least=0)
+        vertex.flops = flops
 
     def registerPerfEstimator(self, vertexTypeName: str, estimator: Callable[..., float]) -> None:
         """Sets the function that says how many cycles vertices of a type take.
@@ -446,6 +356,43 @@ class Graph:
         self.streams[name] = stream
         return stream
 
+    def addRemoteBuffer(
+        self,
+        handle: str,
+        elementType: Type,
+        numElements: int,
+        repeats: int = 1,
+        rearrangeOnHost: bool = False,
+        optimiseMemory: bool = False,
+    ) -> RemoteBuffer:
+        """Adds rows of elements in streaming memory, that copies read and write.
+
+        Args:
+          handle: its name, for `Engine.copyToRemoteBuffer` and `copyFromRemoteBuffer`.
+          elementType: the element type.
+          numElements: elements of a row.
+          repeats: how many rows there are.
+          rearrangeOnHost: where data is rearranged; the modelled cost is the same.
+          optimiseMemory: whether that is to save memory; the modelled bytes are the same.
+        """
+        check.require_flag(rearrangeOnHost, "rearrangeOnHost")
+        check.require_flag(optimiseMemory, "optimiseMemory")
+        if handle in self.remote_buffers:
+            raise stream_connection_error(
+                f"there is a remote buffer '{handle}' already",
+                where=user_place(),
+                fix="name it otherwise",
+            )
+        buffer = RemoteBuffer(
+            check.require_instance(handle, str, "handle"),
+            len(self.remote_buffers),
+            require_type(elementType, "elementType"),
+            check.require_integer(numElements, "numElements", at_least=1),
+            check.require_integer(repeats, "repeats", at_least=1),
+        )
+        self.remote_buffers[handle] = buffer
+        return buffer
+
     def createHostWrite(self, handle: str, tensor: Tensor) -> None:
         """Has `Engine.writeTensor` write a tensor by a name."""
         self.host_writes[handle] = self._own(tensor)
@@ -458,7 +405,46 @@ class Graph:
         """Adds a program that `program.Call` calls."""
         return Function(program)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if name in ("serialize", "createReplicatedGraph", "createVirtualGraph", "addRemoteBuffer"):
-            raise NotImplementedError(f"poplar.Graph.{name} is not there")
-        raise AttributeError(f"Graph has no attribute {name!r}")
+    def createVirtualGraph(self, lowerTile: Any, upperTile: int | None = None) -> Graph:
+        """Returns a graph of some tiles of this one, numbered from 0 on.
+
+        What it adds belongs to this graph.
+
+        Args:
+          lowerTile: the first tile; the number of tiles from 0 on, without `upperTile`; or a list
+            of tiles.
+          upperTile: the tile after the last.
+
+        Raises:
+          invalid_tile_mapping: tiles that do not exist, or none.
+        """
+        from ipujax.poplar.virtual_graph import VirtualGraph  # it is a graph itself
+
+        return VirtualGraph(self, self.choose_tiles(lowerTile, upperTile))
+
+    def choose_tiles(self, lower: Any, upper: int | None) -> list[int]:
+        """Returns the tiles that `createVirtualGraph` is asked for."""
+        if isinstance(lower, (list, tuple)):
+            chosen = list(lower)
+        else:
+            first, last = (0, lower) if upper is None else (lower, upper)
+            chosen = [*range(check.require_integer(first, "lowerTile"), last)]
+        if not chosen or len(set(chosen)) != len(chosen):
+            raise invalid_tile_mapping(
+                f"a virtual graph of {len(chosen)} tiles",
+                where=user_place(),
+                fix="give some tiles, each once",
+            )
+        return [self._require_tile(tile, "the virtual graph") for tile in chosen]
+
+    def serialize(self, *_: Any) -> NoReturn:
+        """Refuses: graphs are not written to files."""
+        raise NotImplementedError("poplar.Graph.serialize is left out")
+
+    def createReplicatedGraph(self, *_: Any) -> NoReturn:
+        """Refuses: replicas are those of `ipu.compile`."""
+        raise NotImplementedError("poplar.Graph.createReplicatedGraph is left out")
+
+    def addHostFunction(self, *_: Any) -> NoReturn:
+        """Refuses: the host takes part by streams and their callbacks."""
+        raise NotImplementedError("poplar.Graph.addHostFunction is left out")

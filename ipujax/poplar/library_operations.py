@@ -15,11 +15,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax.operators import estimate_tile_cycles, linear_tile_bounds
+from ipujax.operators import linear_tile_bounds, tile_cycles_of
 from ipujax.poplar import element_types
 from ipujax.poplar.element_types import Type
 from ipujax.poplar.exceptions import check, index_error, type_error
-from ipujax.poplar.graph import NO_TILE, Graph
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.graph_parts import NO_TILE
 from ipujax.poplar.program import Operation
 from ipujax.poplar.program import Sequence as ProgramSequence
 from ipujax.poplar.tensors import Tensor
@@ -95,7 +96,7 @@ def add_elementwise(
             for tensor in tensors
         ]
         chip = graph.getTarget().chip
-        return max(0, estimate_tile_cycles(call, avals, chip) - LAUNCH)
+        return max(0, tile_cycles_of(lambda arrays: call(*arrays), avals, chip) - LAUNCH)
 
     prog.add(Operation(name, run, tensors, [out], cycles or of_tile))
     return out

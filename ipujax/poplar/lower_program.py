@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.experimental import io_callback
 
-from ipujax.operators import run_superstep
+from ipujax.operators import cycles_of_function
 from ipujax.poplar import program as programs
-from ipujax.poplar.element_access import (
-    State,
-    read_elements,
-    read_elements_of_type,
-    variables_of,
-    write_elements,
-)
-from ipujax.poplar.graph import ComputeSet, DataStream, Graph
+from ipujax.poplar.element_access import State, read_elements, write_elements
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.lower_steps import Step, StepLowering
 from ipujax.poplar.stream_connections import StreamConnections
-from ipujax.poplar.superstep_costs import (
-    SuperstepTiles,
-    compute_set_tiles,
-    copy_tiles,
-    elementwise_tiles,
-)
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.vertex_groups import VertexGroup, group_vertices, run_groups
 
-Step = programs.Execute | programs.Copy | programs.Operation
+CLOCK = -1
+"""The key under which a state holds the cycles that have passed, uint32 [2]: low, high."""
 
 
 class ProgramLowering:
@@ -41,152 +26,103 @@ class ProgramLowering:
 
     Attributes:
       graph: the graph.
-      streams: the host's side of its streams.
+      steps: the lowering of single steps.
+      has_clock: whether a program asks for cycles, so that all of them count.
     """
 
-    def __init__(self, graph: Graph, streams: StreamConnections):
-        self.graph, self.streams = graph, streams
-        self._groups: dict[ComputeSet, list[VertexGroup]] = {}
-        self._tiles: dict[object, SuperstepTiles] = {}
+    def __init__(
+        self, graph: Graph, streams: StreamConnections, all_programs: Iterable[programs.Program]
+    ):
+        self.graph, self.steps = graph, StepLowering(graph, streams)
+        self.has_clock = any(
+            isinstance(part, programs.CycleMark) for each in all_programs for part in each.walk()
+        )
+        self._cycles: dict[int, int] = {}
 
     def run(self, program: programs.Program, state: State) -> State:
         """Returns the state after a program, called while JAX traces."""
         match program:
+            case programs.CycleCount():
+                before = state[CLOCK]
+                state = self.run(program.body, state)
+                return self._mark(program, before, state)
+            case programs.CycleStamp():
+                return self._mark(program, jnp.zeros(2, jnp.uint32), state)
             case programs.Sequence() | programs.Call():
                 for part in program.parts():
                     state = self.run(part, state)
                 return state
-            case programs.Operation() if program.cycles is None:
-                with jax.named_scope(_scope_name(program.name)):
-                    return {**state, **self._compute(program, state)}
-            case programs.Execute() | programs.Copy() | programs.Operation():
-                return self._run_step(program, state)
-            case programs.PrintTensor():
-                self._print(program, state)
-                return state
+            case (
+                programs.Execute() | programs.Copy() | programs.PrintTensor() | programs.Operation()
+            ):
+                return self._pass_time(program, self.steps.run_step(program, state))
             case programs.WriteUndef() | programs.Sync():
                 return state
             case _:
                 return self._run_control(program, state)
 
-    def groups_of(self, compute_set: ComputeSet) -> list[VertexGroup]:
-        """Returns the groups of a compute set; made once."""
-        if compute_set not in self._groups:
-            self._groups[compute_set] = group_vertices(compute_set, len([*self.all_groups()]))
-        return self._groups[compute_set]
-
-    def all_groups(self) -> Iterator[VertexGroup]:
-        """Yields the groups of all compute sets that have been lowered, by their numbers."""
-        return itertools.chain.from_iterable(self._groups.values())
-
-    def tiles_of(self, program: Step) -> SuperstepTiles:
-        """Returns what is a superstep on its tiles; found once."""
-        key = program.compute_set if isinstance(program, programs.Execute) else program
-        if key not in self._tiles:
-            if isinstance(program, programs.Execute):
-                groups = self.groups_of(program.compute_set)
-                tiles = compute_set_tiles(self.graph, program.name, groups)
-            elif isinstance(program, programs.Operation):
-                tiles = elementwise_tiles(self.graph, program)
-            else:
-                src, dst = program.src.elements, program.dst.elements
-                tiles = copy_tiles(self.graph, program.name, src, dst, program.src.type.size)
-            self._tiles[key] = tiles
-        return self._tiles[key]
-
     def written_by(self, program: programs.Program) -> list[int]:
-        """Returns the variables that any part of a program writes."""
-        return sorted({n for part in program.walk() for n in self.accesses(part)[1]})
+        """Returns what any part of a program writes: variables, remote buffers, the clock."""
+        written = {n for part in program.walk() for n in self.steps.accesses(part)[1]}
+        return sorted({*written, CLOCK} if self.has_clock else written)
 
     def variables_of_program(self, program: programs.Program) -> list[int]:
-        """Returns the variables that any part of a program reads or writes."""
-        parts = [*program.walk()]
-        regions = [tensor.elements for part in parts for tensor in part.read_tensors()]
-        used = [number for part in parts for numbers in self.accesses(part) for number in numbers]
-        return sorted({*used, *self._variables(regions)})
+        """Returns what any part of a program reads or writes."""
+        both = (self.steps.accesses(part) for part in program.walk())
+        used = {number for pair in both for numbers in pair for number in numbers}
+        return sorted({*used, *self.written_by(program)})
 
-    # --- steps ------------------------------------------------------------------------------------
+    # --- cycles -----------------------------------------------------------------------------------
 
-    def _run_step(self, program: Step, state: State) -> State:
-        if isinstance(program, programs.Copy):
-            if isinstance(program.src, DataStream):
-                return self._copy_from_host(program.src, program.dst, state)
-            if isinstance(program.dst, DataStream):
-                return self._copy_to_host(program.src, program.dst, state)
-        read, written = self.accesses(program)
-        numbers = sorted({*read, *written})
-
-        def step(*arrays: jax.Array) -> list[jax.Array]:
-            changed = self._compute(program, dict(zip(numbers, arrays, strict=True)))
-            return [changed[number] for number in written]
-
-        if not written:
+    def _pass_time(self, program: Step, state: State) -> State:
+        """Lets the clock count a step's modelled cycles, if a program asks for them."""
+        if not self.has_clock:
             return state
-        operands = [state[number] for number in numbers]
-        with jax.named_scope(_scope_name(program.name)):
-            results = run_superstep(step, operands, self.tiles_of(program).step)
-        return {**state, **dict(zip(written, results, strict=True))}
+        cycles = np.uint32(self._cycles_of(program))
 
-    def _compute(self, program: Step, state: State) -> State:
-        if isinstance(program, programs.Execute):
-            return run_groups(self.graph, self.groups_of(program.compute_set), state)
-        if isinstance(program, programs.Operation):
-            return self._operate(program, state)
-        values = read_elements(self.graph, state, program.src.elements)
-        return write_elements(self.graph, state, program.dst.elements, values)
+        def advance(now: State) -> jax.Array:
+            low, high = now[CLOCK]
+            return jnp.stack([low + cycles, high + (low + cycles < low).astype(jnp.uint32)])
 
-    def _operate(self, program: programs.Operation, state: State) -> State:
-        arrays = [
-            read_elements_of_type(self.graph, state, tensor.elements, tensor.type)
-            for tensor in program.inputs
-        ]
-        changed: State = {}
-        for tensor, array in zip(program.outputs, program.function(*arrays), strict=True):
-            now = {**state, **changed}
-            changed |= write_elements(self.graph, now, tensor.elements, jnp.asarray(array))
-        return changed
+        return {**state, CLOCK: self.steps.run_free(advance, [CLOCK], state)}
 
-    def accesses(self, program: programs.Program) -> tuple[list[int], list[int]]:
-        """Returns the variables that one step reads, and those that it writes."""
-        read: list[np.ndarray] = []
-        written: list[np.ndarray] = []
-        match program:
-            case programs.Execute():
-                for group in self.groups_of(program.compute_set):
-                    for name, field in group.codelet.fields.items():
-                        read += [group.elements[name]] * field.is_read
-                        written += [group.elements[name]] * field.is_written
-            case programs.Copy():
-                for regions, side in ((read, program.src), (written, program.dst)):
-                    regions += [side.elements] if isinstance(side, Tensor) else []
-            case programs.Operation():
-                read += [tensor.elements for tensor in program.inputs]
-                written += [tensor.elements for tensor in program.outputs]
-            case _:
-                pass
-        return self._variables(read), self._variables(written)
+    def _cycles_of(self, program: Step) -> int:
+        if id(program) not in self._cycles:
+            read, written = self.steps.accesses(program)
+            shapes = {
+                number: jax.ShapeDtypeStruct(*self.shape_of(number)) for number in {*read, *written}
+            }
 
-    def _variables(self, regions: Sequence[np.ndarray]) -> list[int]:
-        return sorted({n for region in regions for n in variables_of(self.graph, region)})
+            def run(state: State) -> list[jax.Array]:
+                after = self.steps.run_step(program, state)
+                return [after[number] for number in written]
 
-    def _copy_from_host(self, stream: DataStream, tensor: Tensor, state: State) -> State:
-        shape = jax.ShapeDtypeStruct((stream.size,), stream.type.dtype)
-        take = functools.partial(self.streams.take, stream.name)
-        values = io_callback(take, shape, ordered=True)
-        return {**state, **write_elements(self.graph, state, tensor.elements, values)}
+            chip = self.graph.getTarget().chip
+            self._cycles[id(program)] = cycles_of_function(run, shapes, chip)
+        return self._cycles[id(program)]
 
-    def _copy_to_host(self, tensor: Tensor, stream: DataStream, state: State) -> State:
-        values = read_elements(self.graph, state, tensor.elements).reshape(-1)
-        io_callback(functools.partial(self.streams.put, stream.name), None, values, ordered=True)
-        return state
+    def shape_of(self, number: int) -> tuple[tuple[int, ...], np.dtype]:
+        """Returns the shape and dtype of what a state holds under a key."""
+        if number == CLOCK:
+            return (2,), np.dtype(np.uint32)
+        if number < 0:
+            buffer = [*self.graph.remote_buffers.values()][CLOCK - 1 - number]
+            return (buffer.repeats * buffer.size,), buffer.type.dtype
+        variable = self.graph.variables[number]
+        return (variable.size,), variable.type.dtype
 
-    def _print(self, program: programs.PrintTensor, state: State) -> None:
-        def write(values: np.ndarray) -> None:
-            text = np.array2string(np.asarray(values), separator=",")
-            print(f"{program.title}: {text}", file=sys.stderr)
+    def _mark(self, program: programs.CycleMark, before: jax.Array, state: State) -> State:
+        """Writes the cycles since an earlier clock into the tensor that asks for them."""
+        elements = program.tensor.elements
+        (number,) = self.steps.variables([elements])
 
-        values = read_elements(self.graph, state, program.tensor.elements)
-        io_callback(write, None, values, ordered=True)
+        def write(now: State) -> jax.Array:
+            low, high = now[CLOCK] - now[_EARLIER]
+            high = high - (now[CLOCK][0] < now[_EARLIER][0]).astype(jnp.uint32)
+            return write_elements(self.graph, now, elements, jnp.stack([low, high]))[number]
+
+        known = {**state, _EARLIER: before}
+        return {**state, number: self.steps.run_free(write, [_EARLIER, CLOCK, number], known)}
 
     # --- control ----------------------------------------------------------------------------------
 
@@ -213,9 +149,11 @@ class ProgramLowering:
     ) -> list[jax.Array]:
         values = [state[number] for number in written]
 
-        def scalar(tensor: Tensor, now: list[jax.Array]) -> jax.Array:
+        def decide(
+            tensor: Tensor, how: Callable[[jax.Array], jax.Array], now: list[jax.Array]
+        ) -> jax.Array:
             current = {**state, **dict(zip(written, now, strict=True))}
-            return read_elements(self.graph, current, tensor.elements).reshape(())
+            return self._decide(tensor, how, current)
 
         match program:
             case programs.Repeat():
@@ -224,22 +162,32 @@ class ProgramLowering:
             case programs.RepeatWhile():
                 condition, run = body(program.condition), body(program.body)
                 return lax.while_loop(
-                    lambda now: (scalar(program.predicate, now) != 0) == program.goes_on,
+                    lambda now: decide(
+                        program.predicate, lambda flag: (flag != 0) == program.goes_on, now
+                    ),
                     lambda now: condition(run(now)),
                     condition(values),
                 )
             case programs.If():
-                is_true = scalar(program.predicate, values) != 0
+                is_true = decide(program.predicate, lambda flag: flag != 0, values)
                 return lax.cond(is_true, body(program.true_body), body(program.false_body), values)
             case programs.Switch():
-                index = jnp.int32(len(program.cases))
-                for number, (case, _) in reversed([*enumerate(program.cases)]):
-                    control = scalar(program.control, values)
-                    index = jnp.where(control == np.asarray(case, control.dtype), number, index)
+                index = decide(program.control, program.find_case, values)
                 return lax.switch(index, [body(part) for part in program.parts()], values)
             case _:
                 raise NotImplementedError(f"{type(program).__name__} is not there yet")
 
+    def _decide(
+        self, tensor: Tensor, how: Callable[[jax.Array], jax.Array], state: State
+    ) -> jax.Array:
+        """Returns what the control makes of a scalar."""
 
-def _scope_name(name: str) -> str:
-    return name.replace("/", "_") or "superstep"
+        def read(now: State) -> jax.Array:
+            return how(
+                read_elements(self.graph, now, tensor.elements, tensor.type.dtype).reshape(())
+            )
+
+        return self.steps.run_free(read, self.steps.variables([tensor.elements]), state)
+
+
+_EARLIER = -(2**62)  # the key of an earlier clock, while cycles are counted

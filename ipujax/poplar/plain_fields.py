@@ -10,7 +10,8 @@ from ipujax.poplar import element_types
 from ipujax.poplar import program as programs
 from ipujax.poplar.codelets import Codelet
 from ipujax.poplar.cpp_codelets import PLAIN_FIELDS
-from ipujax.poplar.graph import ComputeSet, Graph, Vertex
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.graph_parts import ComputeSet, Vertex
 
 
 def connect_plain_fields(graph: Graph, all_programs: Iterable[programs.Program]) -> None:

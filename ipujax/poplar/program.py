@@ -6,8 +6,12 @@ import collections.abc as abc
 import enum
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 from ipujax.poplar.exceptions import check, graph_connection_error, index_error, type_error
-from ipujax.poplar.graph import ComputeSet, DataStream, Function
+from ipujax.poplar.graph_parts import ComputeSet, DataStream, Function, RemoteBuffer
 from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.user_places import user_place
 
@@ -68,29 +72,80 @@ class Execute(Program):
 
 
 class Copy(Program):
-    """Copies a tensor to a tensor, a stream to a tensor, or a tensor to a stream."""
+    """Copies from a tensor, a stream or a remote buffer to one of them, one of the two a tensor.
 
-    def __init__(self, src: Any, dst: Any, dontOutline: bool = False, debugContext: str = ""):
+    After the two come, in this order and each if it is wanted: for remote buffers a tensor of the
+    rows' indices (UNSIGNED_INT or INT), `dontOutline` or `optimiseMemory`, and a name. The last two
+    flags change nothing here.
+    """
+
+    def __init__(
+        self,
+        src: Any,
+        dst: Any,
+        *arguments: Any,
+        dontOutline: bool = False,
+        optimiseMemory: bool = False,
+        debugContext: str = "",
+    ):
         self.where = user_place()
-        check.require_instance(dontOutline, bool, "dontOutline")
+        sides = (Tensor, DataStream, RemoteBuffer)
         for side in (src, dst):
-            check.require_instance(side, (Tensor, DataStream), "src and dst", "tensors or streams")
+            check.require_instance(side, sides, "src and dst", "tensors, streams or remote buffers")
+        for flag in (dontOutline, optimiseMemory):
+            check.require_flag(flag, "dontOutline and optimiseMemory")
+        self.offset: Tensor | None = None
+        for argument in arguments:
+            if isinstance(argument, Tensor):
+                self.offset = argument
+            elif isinstance(argument, str):
+                debugContext = argument
+            else:
+                check.require_flag(argument, "dontOutline")
         self.src, self.dst, self.name = src, dst, debugContext or "Copy"
-        types = [side.type for side in (src, dst)]
-        if types[0] != types[1]:
-            raise type_error(
-                f"copy from {_name(src)} to {_name(dst)}: the types differ", where=self.where
-            )
-        sizes = [_size(side) for side in (src, dst)]
-        are_tensors = isinstance(src, Tensor) and isinstance(dst, Tensor)
-        if sizes[0] != sizes[1] or (are_tensors and src.shape() != dst.shape()):
-            raise index_error(
-                f"copy from {_name(src)} to {_name(dst)}: the shapes differ", where=self.where
-            )
-        if isinstance(src, DataStream) and not src.to_device:
-            raise graph_connection_error(f"copy from {_name(src)}", where=self.where)
-        if isinstance(dst, DataStream) and (dst.to_device or isinstance(src, DataStream)):
-            raise graph_connection_error(f"copy to {_name(dst)}", where=self.where)
+        _check_sides(self)
+
+
+def _check_sides(copy: Copy) -> None:
+    """Raises an error for a copy whose sides do not fit."""
+    src, dst, where = copy.src, copy.dst, copy.where
+    if not isinstance(src, Tensor) and not isinstance(dst, Tensor):
+        raise graph_connection_error(
+            f"copy from {_name(src)} to {_name(dst)}",
+            where=where,
+            fix="copy to a tensor, and from that",
+        )
+    if isinstance(src, DataStream) and not src.to_device:
+        raise graph_connection_error(f"copy from {_name(src)}, which is to the host", where=where)
+    if isinstance(dst, DataStream) and dst.to_device:
+        raise graph_connection_error(
+            f"copy to {_name(dst)}, which comes from the host", where=where
+        )
+    if src.elementType() != dst.elementType():
+        raise type_error(f"copy from {_name(src)} to {_name(dst)}: the types differ", where=where)
+    rows = _count_rows(copy)
+    sizes = {side.numElements() // (rows if isinstance(side, Tensor) else 1) for side in (src, dst)}
+    is_whole = all(s.numElements() % rows == 0 for s in (src, dst) if isinstance(s, Tensor))
+    if len(sizes) > 1 or not is_whole or _differ_in_shape(src, dst):
+        raise index_error(f"copy from {_name(src)} to {_name(dst)}: the shapes differ", where=where)
+
+
+def _differ_in_shape(src: object, dst: object) -> bool:
+    are_tensors = isinstance(src, Tensor) and isinstance(dst, Tensor)
+    return are_tensors and src.shape() != dst.shape()
+
+
+def _count_rows(copy: Copy) -> int:
+    """Returns how many rows of a remote buffer are copied; 1 for all other copies."""
+    if copy.offset is None:
+        return 1
+    if not isinstance(copy.src, RemoteBuffer) and not isinstance(copy.dst, RemoteBuffer):
+        raise NotImplementedError("copies of streams and tensors with an offset are left out")
+    if copy.offset.elementType().name not in ("UNSIGNED_INT", "INT"):
+        raise type_error(
+            f"the indices are {copy.offset}", where=copy.where, fix="give UNSIGNED_INT or INT"
+        )
+    return max(copy.offset.numElements(), 1)
 
 
 class Operation(Program):
@@ -239,6 +294,13 @@ class Switch(Program):
         self.cases.append((check.require_integer(val, "val"), require_program(body)))
         return self
 
+    def find_case(self, control: jax.Array) -> jax.Array:
+        """Returns the place of the case among `parts`, int32, of the control's value."""
+        index = jnp.int32(len(self.cases))
+        for number, (value, _) in reversed([*enumerate(self.cases)]):
+            index = jnp.where(control == np.asarray(value, control.dtype), number, index)
+        return index
+
     def parts(self) -> abc.Sequence[Program]:
         """Returns the programs that it runs."""
         return (*(body for _, body in self.cases), self.default)
@@ -254,6 +316,30 @@ class Call(Program):
     def parts(self) -> abc.Sequence[Program]:
         """Returns the programs that it runs."""
         return (require_program(self.function.body),)
+
+
+class CycleMark(Program):
+    """Has a tensor, UNSIGNED_INT [2], hold modelled cycles: the low and the high 32 bits."""
+
+    tensor: Tensor
+
+
+class CycleCount(CycleMark):
+    """Runs a program, and gives the cycles that it takes."""
+
+    def __init__(self, body: Program, tensor: Tensor):
+        self.where, self.body, self.tensor = user_place(), body, tensor
+
+    def parts(self) -> abc.Sequence[Program]:
+        """Returns the programs that it runs."""
+        return (self.body,)
+
+
+class CycleStamp(CycleMark):
+    """Gives the cycles since the engine was loaded."""
+
+    def __init__(self, tensor: Tensor):
+        self.where, self.tensor = user_place(), tensor
 
 
 def require_program(value: Any) -> Program:
@@ -274,9 +360,7 @@ def _require_scalar(value: Any, argument: str) -> Tensor:
     return tensor
 
 
-def _size(side: Tensor | DataStream) -> int:
-    return side.size if isinstance(side, DataStream) else side.numElements()
-
-
-def _name(side: Tensor | DataStream) -> str:
-    return f"stream '{side.name}'" if isinstance(side, DataStream) else str(side)
+def _name(side: Tensor | DataStream | RemoteBuffer) -> str:
+    if isinstance(side, DataStream):
+        return f"stream '{side.name}'"
+    return f"remote buffer '{side.handle}'" if isinstance(side, RemoteBuffer) else str(side)

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ipujax.poplar.exceptions import check, stream_connection_error, type_error
-from ipujax.poplar.graph import DataStream, Graph
+from ipujax.poplar.exceptions import check, index_error, stream_connection_error, type_error
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.graph_parts import DataStream, RemoteBuffer
 from ipujax.poplar.user_places import user_place
 
 
@@ -68,6 +69,17 @@ class StreamConnections:
                 f"stream '{stream.name}' is not connected",
                 where=where,
                 fix=f'call engine.connectStream("{stream.name}", array) before run',
+            )
+
+    @staticmethod
+    def require_rows(buffer: RemoteBuffer, where: str, offsets: np.ndarray) -> None:
+        """Raises an error for indices of rows that a remote buffer does not have."""
+        wrong = [int(row) for row in offsets if not 0 <= row < buffer.repeats]
+        if wrong:
+            raise index_error(
+                f"row {wrong[0]} of remote buffer '{buffer.handle}'",
+                where=where,
+                fix=f"it has rows 0 to {buffer.repeats - 1}",
             )
 
     def take(self, handle: str) -> np.ndarray:

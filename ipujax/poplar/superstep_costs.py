@@ -8,12 +8,12 @@ import inspect
 import math
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
-from ipujax.operators import Superstep
+from ipujax.operators import Superstep, TileNumbers, tile_cycles_of
 from ipujax.poplar.cpp_codelets import estimate_cycles
-from ipujax.poplar.graph import Graph, Vertex
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.graph_parts import Vertex
 from ipujax.poplar.program import Operation
 from ipujax.poplar.vertex_groups import VertexGroup, run_vertex, split_by_plain_fields
 
@@ -33,35 +33,9 @@ class Exchange:
     received: np.ndarray
     sent: np.ndarray
 
-    @property
-    def busiest_bytes(self) -> int:
-        """The bytes of the tile that receives, or sends, most."""
-        return int(max(self.received.max(initial=0), self.sent.max(initial=0)))
 
-
-@dc.dataclass(frozen=True, slots=True, eq=False)
-class SuperstepTiles:
-    """A compute set or a copy on its tiles.
-
-    Attributes:
-      name: the user's name.
-      vertices: int64 [tiles].
-      tile_cycles: int64 [tiles]: the vertices alone.
-      before: the exchange of operands.
-      after: the exchange of results that are kept elsewhere.
-      step: what the program carries of it.
-    """
-
-    name: str
-    vertices: np.ndarray
-    tile_cycles: np.ndarray
-    before: Exchange
-    after: Exchange
-    step: Superstep
-
-
-def compute_set_tiles(graph: Graph, name: str, groups: Sequence[VertexGroup]) -> SuperstepTiles:
-    """Returns a compute set on its tiles."""
+def compute_set_cost(graph: Graph, name: str, groups: Sequence[VertexGroup]) -> Superstep:
+    """Returns what one run of a compute set costs on its tiles."""
     tiles = graph.getTarget().getNumTiles()
     counts = np.zeros(tiles, np.int64)
     reads: list[tuple[np.ndarray, np.ndarray, int]] = []
@@ -83,16 +57,23 @@ def compute_set_tiles(graph: Graph, name: str, groups: Sequence[VertexGroup]) ->
                 reads.append(edges)
             if declared.is_written:
                 writes.append(edges)
-    tile_cycles = _cycles_of_tiles(cycles, tiles)
     before, after = _exchange(graph, reads, inwards=True), _exchange(graph, writes, inwards=False)
-    kinds = "+".join(dict.fromkeys(group.codelet.name for group in groups))
-    return _make_tiles(name, kinds, counts, tile_cycles, before, after, is_estimated)
+    return Superstep(
+        name=name,
+        kind="+".join(dict.fromkeys(group.codelet.name for group in groups)),
+        vertices=TileNumbers.from_array(counts),
+        tile_cycles=TileNumbers.from_array(_cycles_of_tiles(cycles, tiles)),
+        received=TileNumbers.from_array(before.received),
+        sent=TileNumbers.from_array(before.sent),
+        results_received=TileNumbers.from_array(after.received),
+        results_sent=TileNumbers.from_array(after.sent),
+        flops=sum(vertex.flops for vertex in cycles),
+        is_estimated=is_estimated,
+    )
 
 
-def copy_tiles(
-    graph: Graph, name: str, src: np.ndarray, dst: np.ndarray, size: int
-) -> SuperstepTiles:
-    """Returns a copy between tensors on its tiles: what stays on a tile moves nothing.
+def copy_cost(graph: Graph, name: str, src: np.ndarray, dst: np.ndarray, size: int) -> Superstep:
+    """Returns what a copy between tensors costs: what stays on its tile moves nothing.
 
     Args:
       graph: the graph.
@@ -101,54 +82,33 @@ def copy_tiles(
       dst: as many.
       size: bytes of an element.
     """
-    tiles = graph.getTarget().getNumTiles()
     to = graph.tile_of[dst.reshape(-1)].astype(np.int64)
-    before = _exchange(graph, [(src.reshape(-1, 1), to, size)], inwards=True)
-    none = np.zeros(tiles, np.int64)
-    return _make_tiles(name, "", none, none, before, Exchange(none, none), False)
+    moved = _exchange(graph, [(src.reshape(-1, 1), to, size)], inwards=True)
+    received, sent = map(TileNumbers.from_array, (moved.received, moved.sent))
+    return Superstep(name=name, received=received, sent=sent)
 
 
-def elementwise_tiles(graph: Graph, operation: Operation) -> SuperstepTiles:
-    """Returns an elementwise operation on the tiles of its output, which take it part by part."""
+def elementwise_cost(graph: Graph, operation: Operation) -> Superstep:
+    """Returns what an elementwise operation costs, on the tiles of its output."""
     tiles, (output, *_) = graph.getTarget().getNumTiles(), operation.outputs
     where = graph.tile_of[output.elements]
     counts = np.bincount(where.reshape(-1), minlength=tiles)
     of_tile = operation.cycles or (lambda count: 0.0)
     cycles = {int(count): of_tile(int(count)) for count in np.unique(counts) if count}
-    tile_cycles = np.array([math.ceil(cycles.get(int(count), 0.0)) for count in counts])
     operands = [
         (np.broadcast_to(t.elements, where.shape).reshape(-1, 1), where.reshape(-1), t.type.size)
         for t in operation.inputs
     ]
-    before, none = _exchange(graph, operands, inwards=True), np.zeros(tiles, np.int64)
-    vertices = (counts > 0).astype(np.int64)
-    return _make_tiles(
-        operation.name, operation.name, vertices, tile_cycles, before, Exchange(none, none), False
+    moved = _exchange(graph, operands, inwards=True)
+    tile_cycles = np.array([math.ceil(cycles.get(int(count), 0.0)) for count in counts])
+    return Superstep(
+        name=operation.name,
+        kind=operation.name,
+        vertices=TileNumbers.from_array((counts > 0).astype(np.int64)),
+        tile_cycles=TileNumbers.from_array(tile_cycles),
+        received=TileNumbers.from_array(moved.received),
+        sent=TileNumbers.from_array(moved.sent),
     )
-
-
-def _make_tiles(
-    name: str,
-    kind: str,
-    counts: np.ndarray,
-    tile_cycles: np.ndarray,
-    before: Exchange,
-    after: Exchange,
-    is_estimated: bool,
-) -> SuperstepTiles:
-    # Remote results are made in a copy on the vertex's tile, remote operands are read from one.
-    copies = before.received + after.sent if kind else np.zeros_like(counts)
-    step = Superstep(
-        name=name,
-        kind=kind,
-        tile_cycles=float(tile_cycles.max(initial=0)),
-        exchange_bytes=before.busiest_bytes + after.busiest_bytes,
-        temporary_bytes=int(copies.max(initial=0)),
-        vertices_per_tile=int(counts.max(initial=0)),
-        tiles=int((counts > 0).sum()),
-        is_estimated=is_estimated,
-    )
-    return SuperstepTiles(name, counts, tile_cycles, before, after, step)
 
 
 def _exchange(
@@ -205,26 +165,24 @@ def _cycles_of_group(graph: Graph, group: VertexGroup) -> tuple[float, bool]:
     estimator = graph.estimators.get(group.codelet.name) or group.codelet.cycles
     if estimator is None:
         estimate = estimate_cycles(group, group.plain)
-        return (_default_cycles(group), True) if estimate is None else (estimate, False)
+        return (_default_cycles(graph, group), True) if estimate is None else (estimate, False)
     given = group.parameters({field: group.shape_of(field) for field in group.elements})
     given |= group.parameters(group.plain)
     asked = inspect.signature(estimator).parameters
     return float(estimator(**{name: given[name] for name in asked})), False
 
 
-def _default_cycles(group: VertexGroup) -> float:
-    """Returns an instruction for each vector of eight bytes that an equation reads or writes.
+def _default_cycles(graph: Graph, group: VertexGroup) -> float:
+    """Returns the planner's cycles of the function on one tile, by itself.
 
-    In C++ that is the vertex as a whole: its fields, read and written once.
+    There six workers share the work, so that a tile's cycles are the instructions of all of them:
+    a worker that does all of it needs as many cycles of its own. In C++ it is an instruction for
+    each vector of eight bytes of the fields.
     """
     if group.codelet.native is not None:
         shapes = [group.shape_of(name) for name in group.elements]
         return float(sum(-(-each.size * each.dtype.itemsize // 8) for each in shapes))
     fields = {name: f for name, f in group.codelet.fields.items() if f.is_read}
     shapes = {name: group.shape_of(name) for name in fields}
-    traced = jax.make_jaxpr(lambda read: run_vertex(group, read))(shapes)
-    slots = 0
-    for equation in traced.jaxpr.eqns:
-        avals = [v.aval for v in (*equation.invars, *equation.outvars)]
-        slots += max(-(-aval.size * aval.dtype.itemsize // 8) for aval in avals)
-    return float(slots)
+    chip = graph.getTarget().chip
+    return tile_cycles_of(lambda read: run_vertex(group, read), shapes, chip)

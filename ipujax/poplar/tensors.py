@@ -205,9 +205,20 @@ class Tensor:
         return self._view(self.elements[(slice(None),) * dimension + (slice(None, None, stride),)])
 
     def reinterpret(self, type: Type) -> Tensor:
-        """Refuses: elements here are numbers, whose bits have no other meaning yet."""
-        require_type(type, "type")
-        raise NotImplementedError("poplar.Tensor.reinterpret is not there yet")
+        """Returns it with another meaning of its bits.
+
+        Args:
+          type: a type of elements as large; none of the two may be BOOL, unless both are.
+        """
+        type = require_type(type, "type")
+        are_bools = (type.dtype == np.bool_, self.type.dtype == np.bool_)
+        if type.size != self.type.size or are_bools[0] != are_bools[1]:
+            raise type_error(
+                f"{self} as {type}",
+                where=user_place(),
+                fix="give a type of elements as large, and no BOOL",
+            )
+        return Tensor(self.graph, self.elements, type, self.name)
 
     def append(self, other: Tensor, dimension: int) -> Tensor:
         """Returns this and another tensor, one after the other along a dimension."""

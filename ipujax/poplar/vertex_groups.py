@@ -10,9 +10,10 @@ import jax
 import numpy as np
 
 from ipujax.poplar.codelets import Codelet
-from ipujax.poplar.element_access import State, read_elements_of_type, write_elements
+from ipujax.poplar.element_access import State, read_elements, write_elements
 from ipujax.poplar.exceptions import graph_program_compilation_error, type_error
-from ipujax.poplar.graph import ComputeSet, Graph, Vertex
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.graph_parts import ComputeSet, Vertex
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +50,7 @@ def group_vertices(compute_set: ComputeSet, first: int) -> list[VertexGroup]:
     """Returns the groups of a compute set, whose vertices are connected, numbered from `first`."""
     groups: dict[Any, list[Vertex]] = {}
     for vertex in compute_set.vertices:
-        sizes = tuple(vertex.rows[name] for name in vertex.codelet.fields if name in vertex.rows)
+        sizes = tuple(vertex.rows[name] for name in vertex.codelet.fields)
         # In C++ plain fields are among what vertices read and write.
         plain = _values_key(vertex) if vertex.codelet.native is None else ()
         groups.setdefault((id(vertex.codelet), sizes, plain), []).append(vertex)
@@ -109,8 +110,9 @@ def run_group(graph: Graph, group: VertexGroup, state: State) -> dict[str, jax.A
         elements = group.elements[name]
         is_shared = bool((elements == elements[:1]).all())
         axes[name] = None if is_shared else 0
-        wanted = elements[0] if is_shared else elements
-        operands[name] = read_elements_of_type(graph, state, wanted, field.type)
+        operands[name] = read_elements(
+            graph, state, elements[0] if is_shared else elements, field.type.dtype
+        )
         if is_shared and group.codelet.native is not None:
             operands[name] = operands[name][None]
     if group.codelet.native is not None:

@@ -39,6 +39,8 @@ class WrittenElements:
             case programs.Execute():
                 self._run_compute_set(program)
             case programs.Copy():
+                if program.offset is not None:
+                    self.require(program.offset.elements, "the index", program.where)
                 if isinstance(program.src, Tensor):
                     self.require(program.src.elements, f"copy '{program.name}'", program.where)
                 if isinstance(program.dst, Tensor):
@@ -50,6 +52,10 @@ class WrittenElements:
                     self.known[tensor.elements] = True
             case programs.PrintTensor():
                 self.require(program.tensor.elements, "PrintTensor", program.where)
+            case programs.CycleMark():
+                for part in program.parts():
+                    self.run(part)
+                self.known[program.tensor.elements] = True
             case programs.WriteUndef():
                 self.known[program.tensor.elements] = False
             case programs.RepeatWhile():

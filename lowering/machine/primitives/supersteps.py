@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+from lowering.ground import Superstep
+from lowering.machine.compute_sets import RESULTS
 from lowering.machine.cost import Cost, Operation, Phase, Vertices
-from lowering.machine.primitives.rule_helpers import FREE, Rule
+from lowering.machine.primitives.rule_helpers import FREE, LAUNCH, Rule
 from lowering.machine.target import Target
 
 
 def superstep_cost(op: Operation, _: Target) -> Cost:
-    """Returns the cost that a superstep carries: one phase, with its exchange before it.
+    """Returns the cost that a superstep carries: its exchange, its vertices, its results' exchange.
 
-    What carries none, or neither computes nor moves anything, is free.
+    What carries none is free, and so is what neither computes nor moves anything.
     """
-    step = op.param("step")
-    if step is None or (not step.tile_cycles and not step.exchange_bytes):
+    step: Superstep | None = op.param("step")
+    if step is None:
         return FREE
-    kinds = (Vertices(step.kind, step.vertices_per_tile, step.tiles),) if step.kind else ()
+    phases: list[Phase] = []
+    if step.kind or step.operand_bytes:
+        compute = step.tile_cycles.most + LAUNCH if step.kind else 0
+        phases.append(Phase(step.name, float(compute), step.operand_bytes))
+    if step.result_bytes:
+        phases.append(Phase(RESULTS, 0.0, step.result_bytes))
+    if not phases and not step.host_bytes and not step.remote_bytes:
+        return FREE
+    tiles = int((step.vertices.array > 0).sum())
+    kinds = (Vertices(step.kind, step.vertices.most, tiles, where=step.vertices),)
     return Cost(
-        phases=(Phase(step.name, float(step.tile_cycles), step.exchange_bytes),),
-        temporary_bytes=step.temporary_bytes,
-        vertices=kinds,
+        phases=tuple(phases),
+        temporary_bytes=int(step.temporaries(step.vertices.array.size).max(initial=0)),
+        vertices=kinds if step.kind else (),
+        flops=float(step.flops),
         in_place=True,
         source="default" if step.is_estimated else "formula",
+        host_bytes=step.host_bytes,
+        remote_bytes=step.remote_bytes,
+        step=step,
     )
 
 
