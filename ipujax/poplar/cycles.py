@@ -32,7 +32,7 @@ def cycleCount(
     Returns:
       UNSIGNED_INT [2]: the low and the high 32 bits.
     """
-    tensor = _add_tensor(graph, prog, tile, syncType, debugContext or "cycleCount")
+    tensor = _add_tensor(graph, prog, tile, syncType, debugContext, "cycleCount")
     prog.programs = [programs.CycleCount(programs.Sequence(list(prog.programs)), tensor)]
     return tensor
 
@@ -57,15 +57,18 @@ def cycleStamp(
     Returns:
       UNSIGNED_INT [2]: the low and the high 32 bits.
     """
-    tensor = _add_tensor(graph, prog, tile, syncType, debugContext or "cycleStamp")
+    tensor = _add_tensor(graph, prog, tile, syncType, debugContext, "cycleStamp")
     prog.add(programs.CycleStamp(tensor))
     return tensor
 
 
-def _add_tensor(graph: Graph, prog: object, tile: int, sync: object, name: str) -> Tensor:
+def _add_tensor(
+    graph: Graph, prog: object, tile: int, sync: object, name: str, default: str
+) -> Tensor:
     check.require_instance(graph, Graph, "graph")
     check.require_instance(prog, programs.Sequence, "prog")
     check.require_instance(sync, SyncType, "syncType")
-    tensor = graph.addVariable(UNSIGNED_INT, [2], name)
+    check.require_instance(name, str, "debugContext")
+    tensor = graph.addVariable(UNSIGNED_INT, [2], name or default)
     graph.setTileMapping(tensor, tile)
     return tensor

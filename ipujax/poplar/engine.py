@@ -298,9 +298,22 @@ class Engine:
 
     getReport = report
 
-    def printProfileSummary(self, program: int = 0) -> None:
-        """Prints the report of a program."""
-        print(self.report(program))
+    def printProfileSummary(
+        self, outputStream: Any = None, options: Mapping[str, str] | None = None
+    ) -> None:
+        """Prints the reports of all programs.
+
+        Args:
+          outputStream: the text file to print to; standard output by default.
+          options: `showExecutionSteps` adds a line for each step of a call.
+        """
+        flags = check.require_instance(options, Mapping, "options", "a dict", optional=True) or {}
+        shows_steps = str(flags.get("showExecutionSteps", "false")).lower() == "true"
+        for index in range(len(self._programs)):
+            report = self.report(index)
+            print(report, file=outputStream)
+            for step in report.steps if shows_steps else ():
+                print(f"{step.start_cycle:>12,} {step.kind:9} {step.name}", file=outputStream)
 
     def _lower(self, index: int) -> Any:
         compiled, numbers, _ = self._compile(index)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ipujax.poplar.codelet_table import CodeletTable
 from ipujax.poplar.codelets import make_codelet
-from ipujax.poplar.devices import Target
+from ipujax.poplar.devices import Device, Target
 from ipujax.poplar.element_types import Type, require_type
 from ipujax.poplar.exceptions import (
     check,
@@ -37,9 +37,15 @@ from ipujax.poplar.user_places import user_place
 
 @check.guard
 class Graph:
-    """A graph of variables, vertices and compute sets for one target."""
+    """A graph of variables, vertices and compute sets for one target.
 
-    def __init__(self, target: Target):
+    Args:
+      target: the target, or a device of it.
+    """
+
+    def __init__(self, target: Target | Device):
+        if isinstance(target, Device):
+            target = target.getTarget()
         self._target = check.require_instance(target, Target, "target")
         self.variables: list[Variable] = []
         self.starts: list[int] = []

@@ -180,8 +180,8 @@ class Report:
         return self.profile.graph
 
     @property
-    def compute_sets(self) -> Sequence[machine.ComputeSet] | None:
-        """What a call executes, in order, tile by tile; None in reports from files.
+    def compute_sets(self) -> Sequence[machine.ComputeSet]:
+        """What a call executes, in order, tile by tile; () in reports from files.
 
         Each has `.name .ipu .vertices .runs .tile_cycles .cycles`: `vertices` and `tile_cycles`
         (the vertices alone) are int64 [tiles] of one run; `cycles` is with launch and sync. Where
@@ -189,12 +189,12 @@ class Report:
         """
         work = self.profile.tile_work
         if work is None:
-            return None
+            return ()
         return machine.list_compute_sets(self.steps.trace, work, self.target)
 
     @property
-    def exchanges(self) -> Sequence[machine.Exchange] | None:
-        """What moves between the tiles of an IPU, in order; None in reports from files.
+    def exchanges(self) -> Sequence[machine.Exchange]:
+        """What moves between the tiles of an IPU, in order; () in reports from files.
 
         Each has `.name .runs .cycles .received_bytes .sent_bytes`, the last two int64 [tiles] of
         one run: an element that leaves a tile is sent once, one that a tile needs is received once.
@@ -202,7 +202,7 @@ class Report:
         """
         work = self.profile.tile_work
         if work is None:
-            return None
+            return ()
         return machine.list_exchanges(self.steps.trace, work, self.target)
 
     @property

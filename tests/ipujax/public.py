@@ -52,6 +52,7 @@ RESULTS = {
         "DataStream",
         "Device",
         "Function",
+        "RemoteBuffer",
         "Target",
         "Tensor",
         "Type",
@@ -125,6 +126,10 @@ def _jaxpr() -> Any:
 
 def _poplar_graph() -> Any:
     return ipu.poplar.Graph(ipu.poplar.IPUModel().createDevice().getTarget())
+
+
+def _poplar_sequence() -> dict[str, Any]:
+    return {"graph": _poplar_graph(), "prog": ipu.poplar.program.Sequence(), "tile": 0}
 
 
 def _fields(of: Any) -> dict[str, Any]:
@@ -351,6 +356,9 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     "poplar.Engine": lambda: {"graph": _poplar_graph(), "programs": []},
     "poplar.Graph": lambda: {"target": _poplar_graph().getTarget()},
     "poplar.Interval": lambda: {"begin": 0, "end": 2},
+    "poplar.call": lambda: {"build": lambda graph, sequence: []},
+    "poplar.cycleCount": _poplar_sequence,
+    "poplar.cycleStamp": _poplar_sequence,
     "poplar.codelet": lambda: {"kind": "Vertex"},
     "poplar.concat": lambda: {"first": [_poplar_graph().addVariable(ipu.poplar.FLOAT, [2])]},
     "popart.TrainingSession": lambda: {
