@@ -44,6 +44,7 @@ class Program:
             yield from part.walk()
 
 
+@check.guard
 class Sequence(Program):
     """Programs that run one after the other."""
 
@@ -62,6 +63,7 @@ class Sequence(Program):
         return self.programs
 
 
+@check.guard
 class Execute(Program):
     """Runs the vertices of a compute set."""
 
@@ -71,6 +73,7 @@ class Execute(Program):
         self.name = debugContext or cs.name
 
 
+@check.guard
 class Copy(Program):
     """Copies from a tensor, a stream or a remote buffer to one of them, one of the two a tensor.
 
@@ -148,6 +151,7 @@ def _count_rows(copy: Copy) -> int:
     return max(copy.offset.numElements(), 1)
 
 
+@check.guard
 class WriteUndef(Program):
     """Says that what a tensor holds is not needed any more."""
 
@@ -156,6 +160,7 @@ class WriteUndef(Program):
         self.tensor, self.name = check.require_instance(t, Tensor, "t"), debugContext
 
 
+@check.guard
 class PrintTensor(Program):
     """Prints a tensor to standard error."""
 
@@ -173,6 +178,7 @@ class PrintTensor(Program):
         return (self.tensor,)
 
 
+@check.guard
 class Sync(Program):
     """Has all tiles wait for each other."""
 
@@ -181,6 +187,7 @@ class Sync(Program):
         self.type = check.require_instance(type, SyncType, "type")
 
 
+@check.guard
 class Repeat(Program):
     """Runs a program a number of times."""
 
@@ -194,6 +201,7 @@ class Repeat(Program):
         return (self.body,)
 
 
+@check.guard
 class RepeatWhile(Program):
     """Runs `cond`, and `body` and `cond` again while `predicate` is as it must be."""
 
@@ -225,6 +233,7 @@ class RepeatWhileFalse(RepeatWhile):
     goes_on = False
 
 
+@check.guard
 class If(Program):
     """Runs one of two programs, by a tensor's value."""
 
@@ -242,6 +251,7 @@ class If(Program):
         return (self.true_body, self.false_body)
 
 
+@check.guard
 class Switch(Program):
     """Runs the program of the case that a tensor's value is, or else the default."""
 
@@ -278,6 +288,7 @@ class Switch(Program):
         return (*(body for _, body in self.cases), self.default)
 
 
+@check.guard
 class Call(Program):
     """Runs the program of a function of the graph."""
 
