@@ -6,6 +6,7 @@ no cache is warm. Tracing is not counted; memory is all of the process, JAX and 
 
 from __future__ import annotations
 
+import dataclasses as dc
 import json
 import resource
 import statistics
@@ -15,6 +16,7 @@ import time
 
 import jax
 
+import ipujax as ipu
 from benchmarks.measure import Row
 from lowering import Options, lower
 from lowering.jaxprs import jaxpr
@@ -49,7 +51,51 @@ def rows() -> list[Row]:
         found.append(Row(f"modelling a {what}", took / seconds, 1.0, note))
         note = f"{memory:.2f} GiB / {gibibytes:g} GiB"
         found.append(Row("  its memory", memory / gibibytes, 1.0, note))
-    return [*found, _growth()]
+    return [*found, _growth(), *_reporting()]
+
+
+def _reporting() -> list[Row]:
+    """A report from the function on, and one for another chip, of BERT-Large; processor time."""
+    runs = [(_measure_report("jit"), _measure_report("report")) for _ in range(REPEATS)]
+    ratio = statistics.median(ours["first"] / jit["first"] for jit, ours in runs)
+    first = statistics.median(ours["first"] for _, ours in runs)
+    second = statistics.median(ours["second"] for _, ours in runs)
+    what = "BERT-Large over 4 IPUs"
+    return [
+        Row(
+            f"tracing, lowering and reporting {what} / `jit(...).lower`",
+            ratio,
+            1.5,
+            f"{first:.1f} s",
+        ),
+        Row("  a report with another option / 1 s", second, 1.0, f"{second:.1f} s"),
+    ]
+
+
+def _measure_report(side: str) -> dict[str, float]:
+    """Seconds of processor time of a side, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.modelling_time", side]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _run_jit() -> dict[str, float]:
+    step = training.bert_large()
+    start = time.process_time()
+    jax.jit(step.function).lower(*step.args)
+    return {"first": time.process_time() - start}
+
+
+def _run_report() -> dict[str, float]:
+    step, config = training.bert_large(), ipu.config.IPUConfig()
+    config.auto_select_ipus, config.allow_recompute = step.num_ipus, True
+    config.configure_ipu_system()
+    start = time.process_time()
+    lowered = ipu.compile(step.function).lower(*step.args)
+    lowered.report()
+    middle = time.process_time()
+    lowered.report(dc.replace(ipu.targets.IPU2, name="another", clock_hz=1e9))
+    return {"first": middle - start, "second": time.process_time() - middle}
 
 
 def measure(name: str, *arguments: int) -> dict[str, float]:
@@ -94,4 +140,6 @@ def _equations(root: jaxpr.Jaxpr) -> int:
 
 
 if __name__ == "__main__":
-    print(json.dumps(_run(sys.argv[1], [int(argument) for argument in sys.argv[2:]])))
+    sides = {"jit": _run_jit, "report": _run_report}
+    name, *arguments = sys.argv[1:]
+    print(json.dumps(sides[name]() if name in sides else _run(name, [*map(int, arguments)])))

@@ -288,7 +288,7 @@ def _read_with_orbax(path: files.StrPath, leaves: Mapping[str, Leaf]) -> dict[st
     except ImportError as error:
         raise CheckpointImportError(
             f"{os.fspath(path)} was written by orbax, which is not installed here",
-            fix="install it: pip install ipujax[checkpoint]",
+            fix="pip install 'ipujax[checkpoint]'",
         ) from error
     empty_arrays = {n: np.empty(leaf.raw_shape, leaf.raw_dtype) for n, leaf in leaves.items()}
     kinds = dict.fromkeys(empty_arrays, orbax.RestoreArgs(restore_type=np.ndarray))

@@ -28,7 +28,7 @@ from ipujax.driver.picture import draw_program
 from ipujax.driver.process_bound import BoundToProcess
 from ipujax.driver.split_program import split_stacked_arrays
 from ipujax.engine import Apart, Execution, Placement, Watch
-from ipujax.ground import HostTrace, events, require_host_trace
+from ipujax.ground import HostTrace, collect_garbage_seldom, events, require_host_trace
 from ipujax.host import Queue
 from ipujax.system import SYSTEM, LogicalDevice
 from lowering import (
@@ -43,7 +43,7 @@ from lowering import (
 )
 
 if TYPE_CHECKING:
-    from ipujax.report import Report
+    from ipujax.report import ModelMemory, Report
     from ipujax.system import Target
 
 
@@ -121,7 +121,7 @@ class Traced(BoundToProcess):
           LoweringError: and its kinds, for programs that do not fit their device.
           DeviceError: a device that is no IPU, or not there.
         """
-        with events.span("lower", self.name):
+        with collect_garbage_seldom(), events.span("lower", self.name):
             device = find_device(self.settings, self.jaxpr)
             options = build_compiler_options(self.settings, device)
             if not self.settings.meshes:
@@ -274,7 +274,8 @@ class Lowered(BoundToProcess):
 
         chip = choose_chip(self.device.config, target)
         if chip not in self._reports:
-            self._reports[chip] = self._model_report(chip)
+            with collect_garbage_seldom():
+                self._reports[chip] = self._model_report(chip)
         report = self._reports[chip]
         return report if host is None else dc.replace(report, host=require_host_trace(host))
 
@@ -298,6 +299,13 @@ class Lowered(BoundToProcess):
         """The reports that were modelled, by their chips."""
         return {}
 
+    @functools.cached_property
+    def _model_memory(self) -> ModelMemory:
+        """What reports on the program have modelled."""
+        from ipujax.report import ModelMemory
+
+        return ModelMemory()
+
     def _model_report(self, chip: Target) -> Report:
         from ipujax.report import Source, make_report  # most runs need no model
 
@@ -313,4 +321,5 @@ class Lowered(BoundToProcess):
             source=Source(self.closed, self._modelled_options),
             donated=signature.donated,
             meshes=self.traced.settings.meshes,
+            memory=self._model_memory,
         )

@@ -15,6 +15,7 @@ from ipujax.ground import (
     DeviceMeshError,
     EnqueueError,
     LeakedValueError,
+    collect_garbage_seldom,
     events,
     parameter_names,
     with_calling_line,
@@ -73,7 +74,7 @@ def trace_function(
             return jitted.trace(*positional, **named)
 
     try:
-        with events.span("trace", settings.name):
+        with collect_garbage_seldom(), events.span("trace", settings.name):
             trace = trace_for_replicas(1)
             if (replicas := _count_replicas_on_meshes(settings, trace.jaxpr)) > 1:
                 trace = trace_for_replicas(replicas)

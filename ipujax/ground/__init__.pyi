@@ -61,7 +61,6 @@ from .errors import KerasTypeError as KerasTypeError
 from .errors import LeakedValueError as LeakedValueError
 from .errors import LoopTypeError as LoopTypeError
 from .errors import MissingAttributeError as MissingAttributeError
-from .errors import MissingExtraError as MissingExtraError
 from .errors import NanLossDuringTrainingError as NanLossDuringTrainingError
 from .errors import NotConfiguredError as NotConfiguredError
 from .errors import OperatorError as OperatorError
@@ -99,11 +98,13 @@ from .errors import UnrecoverableError as UnrecoverableError
 from .errors import UnusedOutfeedError as UnusedOutfeedError
 from .events import IpuTraceEvent as IpuTraceEvent
 from .events import IpuTraceEventType as IpuTraceEventType
+from .extras import require_package as require_package
 from .file_reading import StrPath as StrPath
 from .file_reading import UnfitFileError as UnfitFileError
 from .file_reading import open_regular_file as open_regular_file
 from .files import replace_file as replace_file
 from .function_parameters import parameter_names as parameter_names
+from .garbage import collect_garbage_seldom as collect_garbage_seldom
 from .guards import calling_frame as calling_frame
 from .host_trace import HostSpan as HostSpan
 from .host_trace import HostTrace as HostTrace

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses as dc
-import importlib
 import math
 import time
 from fractions import Fraction
 from typing import Any
 
-from ipujax.ground import Checks, MissingExtraError, api_boundary
+from ipujax.ground import Checks, api_boundary, require_package
 from ipujax.pipelines.schedule_solver import TaskProblem, order_tasks, solve_tasks
 from lowering import schedules
 
@@ -94,7 +93,7 @@ def search(
         },
         memory,
     )
-    _check_ortools()
+    require_package("ortools", "plan", "the search for a schedule needs it")
     found, bound = _solve(problem, deadline)
     if found is None:
         raise check.value_error(
@@ -246,18 +245,3 @@ def _read_problem(
         memory=limit,
     )
     return problem, units
-
-
-def _check_ortools() -> None:
-    """Raises an error if OR-Tools is missing.
-
-    Raises:
-      MissingExtraError: (an `ImportError`) it is not installed.
-    """
-    try:
-        importlib.import_module("ortools.sat.python.cp_model")
-    except ImportError as error:
-        raise MissingExtraError(
-            "searching for a schedule needs the package ortools, which is not installed",
-            fix="pip install 'ipujax[plan]'",
-        ) from error

@@ -6,6 +6,7 @@ its parts, each in a module of its own.
 
 from . import auto_report as auto_report
 from . import program_log as program_log
+from .advice.change import ModelMemory as ModelMemory
 from .advice.change import Source as Source
 from .advice.index import ProgramIndex as ProgramIndex
 from .comparison_picture import Bar as Bar

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from jax.sharding import Mesh
 
 from ipujax.ground import ConfigError
-from ipujax.report.advice.change import Source
+from ipujax.report.advice.change import ModelMemory, Source
 from ipujax.report.advice.costs import rank_costs
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.index import ProgramIndex
@@ -60,6 +60,7 @@ def make_report(
     source: Source | None = None,
     donated: Sequence[int] = (),
     meshes: Sequence[Mesh] = (),
+    memory: ModelMemory | None = None,
 ) -> Report:
     """Models one call of a program.
 
@@ -74,6 +75,7 @@ def make_report(
       source: the function and options that it was lowered from, to model advice.
       donated: positions of the donated arguments.
       meshes: the JAX devices of each IPU, replica after replica; (): not said.
+      memory: what other reports on the program found; this one adds to it.
 
     Raises:
       ConfigError: (a `ValueError`) options that the planner cannot work with, or more I/O tiles
@@ -83,9 +85,11 @@ def make_report(
     options = dc.replace(
         _model_options_of_config(config, target), ladder=ladder, donated=tuple(donated)
     )
-    profile = machine.model(program, options, arguments if names is None else names, result_names)
-    facts = Facts(index, profile, options, source)
-    memory_advice = () if profile.memory.fits else advise_on_memory(facts, source)
+    names = arguments if names is None else names
+    memory = memory or ModelMemory()
+    profile = machine.model(program, options, names, result_names, memory.kernels)
+    facts = Facts(index, profile, options, memory, source)
+    memory_advice = () if profile.memory.fits else advise_on_memory(facts)
     return Report(
         profile=profile,
         elements=index.elements_per_call * program.replicas,

@@ -20,7 +20,7 @@ from lowering.ops import Infeed, Outfeed, Storage, TaskSpec
 from lowering.schedules import Schedule
 
 
-@dc.dataclass(frozen=True, slots=True, eq=False)
+@dc.dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Kernel:
     """A piece of the traced function that runs as one XLA computation on one IPU.
 

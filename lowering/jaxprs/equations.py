@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lowering.jaxprs.jaxpr import (
+    CALLS,
     Atom,
     ClosedJaxpr,
     Jaxpr,
@@ -51,6 +52,13 @@ def walk_equations(
             for body in filter(may_enter, sub_jaxprs(eqn)):
                 yield from walk_equations(body, may_enter)
             next_with_bodies = next(eqns_with_bodies, None)
+
+
+def params_without_derivative_rules(eqn: JaxprEqn) -> dict[str, Any]:
+    """Returns the parameters that say what an equation computes, without derivative rules."""
+    name = eqn.primitive.name
+    has_rules = name.startswith(("custom_jvp_call", "custom_vjp_call"))
+    return {CALLS[name]: eqn.params[CALLS[name]]} if has_rules else eqn.params
 
 
 def broadcasts_zero(eqn: JaxprEqn) -> bool:

@@ -206,13 +206,6 @@ def body_of_call(eqn: JaxprEqn) -> ClosedJaxpr | None:
     return body if isinstance(body, ClosedJaxpr) else ClosedJaxpr(body, ())
 
 
-def params_without_derivative_rules(eqn: JaxprEqn) -> dict[str, Any]:
-    """Returns the parameters that say what an equation computes, without derivative rules."""
-    name = eqn.primitive.name
-    has_rules = name.startswith(("custom_jvp_call", "custom_vjp_call"))
-    return {CALLS[name]: eqn.params[CALLS[name]]} if has_rules else eqn.params
-
-
 def is_jaxpr(value: object) -> TypeGuard[Jaxpr | ClosedJaxpr]:
     """Returns whether an equation's parameter is a jaxpr, closed or not."""
     return isinstance(value, (Jaxpr, ClosedJaxpr))
@@ -220,15 +213,16 @@ def is_jaxpr(value: object) -> TypeGuard[Jaxpr | ClosedJaxpr]:
 
 def sub_jaxprs(eqn: JaxprEqn) -> Sequence[Jaxpr]:
     """Returns the jaxprs in an equation's parameters, if its primitive is JAX's or ours."""
+    if (body := body_of_call(eqn)) is not None:
+        return (body.jaxpr,)  # its other parameters are long, as one is for each operand
     if not has_bodies(eqn.primitive.name):
         return ()
-    bodies: list[Jaxpr | ClosedJaxpr] = []
+    parts: list[Any] = []
     for value in eqn.params.values():
-        if is_jaxpr(value):
-            bodies.append(value)
-        elif isinstance(value, (tuple, list)):
-            bodies += filter(is_jaxpr, cast("Sequence[object]", value))
-    return [body.jaxpr if isinstance(body, ClosedJaxpr) else body for body in bodies]
+        parts += value if isinstance(value, (tuple, list)) else (value,)
+    return [
+        part.jaxpr if isinstance(part, ClosedJaxpr) else part for part in filter(is_jaxpr, parts)
+    ]
 
 
 def equations_with_bodies(jaxpr: Jaxpr | ClosedJaxpr) -> Sequence[JaxprEqn]:

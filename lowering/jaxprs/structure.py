@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from lowering.jaxprs.equations import walk_equations
+from lowering.jaxprs.equations import params_without_derivative_rules, walk_equations
 from lowering.jaxprs.jaxpr import (
     Atom,
     ClosedJaxpr,
@@ -15,9 +15,9 @@ from lowering.jaxprs.jaxpr import (
     JaxprEqn,
     Literal,
     name_stack,
-    params_without_derivative_rules,
 )
 
+_PLAIN = frozenset({bool, int, str, type(None)})
 _NUMBERS: tuple[type, ...] = (float, complex, np.generic)
 
 
@@ -101,11 +101,12 @@ class _KeyBuilder:
 
     def key_of_parameters(self, params: dict[str, Any]) -> tuple[Any, ...]:
         """Returns the key of an equation's parameters."""
-        named = sorted(params.items(), key=lambda item: item[0])
-        return tuple((key, self.key_of_parameter(value)) for key, value in named)
+        return tuple((key, self.key_of_parameter(params[key])) for key in sorted(params))
 
     def key_of_parameter(self, value: Any) -> Any:
         """Returns the key of one parameter."""
+        if type(value) in _PLAIN:
+            return type(value), value  # True is not 1
         if isinstance(value, ClosedJaxpr):
             return self.key_of_body(value)
         if isinstance(value, Jaxpr):
@@ -122,7 +123,7 @@ class _KeyBuilder:
             hash(value)
         except TypeError:
             return _Itself(value)
-        return type(value), value  # True is not 1
+        return type(value), value
 
     def key_of_body(self, body: ClosedJaxpr) -> Any:
         """Returns the key of a jaxpr in a parameter."""

@@ -13,6 +13,7 @@ from lowering import ir
 from lowering.ground import HOST
 from lowering.machine.breakdown import break_down_cycles
 from lowering.machine.compute_sets import TileWork
+from lowering.machine.kernels.known_kernels import KnownKernels
 from lowering.machine.kernels.totals import Total
 from lowering.machine.labels import label_of_move
 from lowering.machine.machine_options import ModelOptions
@@ -37,6 +38,7 @@ def model(
     options: ModelOptions | None = None,
     arguments: Mapping[int, str] | None = None,
     results: Sequence[str] = (),
+    known: KnownKernels | None = None,
 ) -> Profile:
     """Models one call of a program on a chip.
 
@@ -45,13 +47,15 @@ def model(
       options: the chip and the options of the planner.
       arguments: the user's names of arguments, by their values in the program.
       results: the user's names of results, in their order.
+      known: the kernels that other models found, for models of a program under several options;
+        this one adds its own.
 
     Returns:
       Cycles, steps and memory of one replica's IPUs, collectives with the others included.
     """
     options = options or ModelOptions()
     updates = find_updates(program, options.donated)
-    timer = ProgramTimer(program, options, updates)
+    timer = ProgramTimer(program, options, updates, known)
     timing = time_program(timer)
     tiles = options.compute_target.tiles_per_ipu
     names = find_value_names(program, arguments or {}, results)

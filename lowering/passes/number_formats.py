@@ -9,7 +9,7 @@ from zero).
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax.numpy as jnp
@@ -27,7 +27,9 @@ from lowering.jaxprs import (
     dtype_name,
     map_sub_jaxprs,
     name_stack,
+    parameters_key,
     sub_jaxprs,
+    trace_flat,
     typed_jax,
     use_configuration_of,
 )
@@ -123,6 +125,7 @@ class _Formats:
       axis: the axis of the replicas, if there are several.
       halves: tests whether a jaxpr has a float16 anywhere inside.
       bodies: the bodies that have been rewritten.
+      emulations: the emulations of equations, by all that they depend on.
     """
 
     axis: tuple[str, int] | None
@@ -130,6 +133,7 @@ class _Formats:
     bodies: dict[tuple[int, _FormatRequest], ClosedJaxpr] = dc.field(
         default_factory=dict[tuple[int, _FormatRequest], ClosedJaxpr]
     )
+    emulations: dict[Hashable, ClosedJaxpr] = dc.field(default_factory=dict[Hashable, ClosedJaxpr])
 
     def rewrite_shared_body(self, closed: ClosedJaxpr, request: _FormatRequest) -> ClosedJaxpr:
         """Rewrites a body; a shared one is rewritten once for each request."""
@@ -159,13 +163,22 @@ class _Formats:
                 rewriter.keep_equation(eqn if is_unchanged else new)
             elif _needs_rewriting(eqn, eqn_request):
                 changed = True
-                with use_configuration_of(eqn):
-                    rewriter.replace_by_function(
-                        eqn, _build_emulation_of(eqn, eqn_request), self.axis
-                    )
+                rewriter.replace_by_jaxpr(eqn, self.emulation_of(eqn, eqn_request))
             else:
                 rewriter.keep_equation(eqn)
         return rewriter.build_rewritten_jaxpr(closed.consts) if changed else closed
+
+    def emulation_of(self, eqn: JaxprEqn, request: _FormatRequest) -> ClosedJaxpr:
+        """Returns the emulation of an equation; equal ones share one unless it draws."""
+        avals = tuple(atom.aval for atom in eqn.invars)
+        key = eqn.primitive, eqn.ctx, avals, parameters_key(eqn), request
+        emulation = self.emulations.get(key)
+        if emulation is None:
+            with use_configuration_of(eqn):
+                emulation = trace_flat(_build_emulation_of(eqn, request), avals, self.axis)
+            if not request.format.stochastic:
+                self.emulations[key] = emulation
+        return emulation
 
 
 def _computes_float16(eqn: JaxprEqn) -> bool:

@@ -63,11 +63,6 @@ def task_specs_of(closed: ClosedJaxpr) -> list[TaskSpec]:
     return [eqn.params["spec"] for eqn in walk_equations(closed.jaxpr) if is_task(eqn)]
 
 
-def change_task_specs(closed: ClosedJaxpr, change: Callable[[TaskSpec], TaskSpec]) -> ClosedJaxpr:
-    """Returns the function with the specifications of its pipelines' tasks changed."""
-    return _change_param(closed, is_task, "spec", change)
-
-
 def move_values_to_other_memory(closed: ClosedJaxpr, kind: str, **attributes: bool) -> ClosedJaxpr:
     """Returns the function, which keeps one kind of value in another memory.
 

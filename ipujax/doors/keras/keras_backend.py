@@ -10,7 +10,7 @@ import sys
 import types
 from pathlib import Path
 
-from ipujax.ground import KerasError, MissingExtraError, hide_package_lines
+from ipujax.ground import KerasError, hide_package_lines, require_package
 from ipujax.system import get_logger
 
 _SWITCH = (
@@ -26,10 +26,7 @@ def import_keras() -> types.ModuleType:
       MissingExtraError: (an `ImportError`) it is not installed.
       KerasError: (a `ValueError`) it runs on another backend than JAX.
     """
-    if importlib.util.find_spec("keras") is None:
-        raise MissingExtraError(
-            "Keras is not installed", fix="pip install 'ipujax[keras]', which brings keras 3"
-        )
+    require_package("keras", "keras", "models of Keras need it", advice=", which brings keras 3")
     choose_jax_backend()
     try:
         module = importlib.import_module("keras")

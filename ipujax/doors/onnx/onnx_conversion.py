@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Mapping, Sequence
 
 from ipujax.doors.models import Model, check
-from ipujax.ground import MissingExtraError, api_boundary
+from ipujax.ground import api_boundary, require_package
 
 
 @check.guard
@@ -53,7 +52,4 @@ def check_installed() -> None:
     Raises:
       MissingExtraError: (an `ImportError`) it is not installed.
     """
-    if importlib.util.find_spec("onnx") is None:
-        raise MissingExtraError(
-            "the package onnx is not installed", fix="pip install 'ipujax[onnx]'"
-        )
+    require_package("onnx", "onnx", "ONNX models and programs of PopART need it")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 
 from ipujax.doors.models import Model, check
-from ipujax.ground import MissingExtraError, api_boundary
+from ipujax.ground import api_boundary, require_package
 
 
 @check.guard
@@ -50,9 +49,9 @@ def check_installed() -> None:
     Raises:
       MissingExtraError: (an `ImportError`) it is not installed.
     """
-    if importlib.util.find_spec("torch") is None:
-        raise MissingExtraError(
-            "PyTorch is not installed",
-            fix="pip install 'ipujax[torch]'; for a build without CUDA, torch from PyTorch's own "
-            "index of CPU wheels first",
-        )
+    require_package(
+        "torch",
+        "torch",
+        "models of PyTorch need it",
+        advice="; for a build without CUDA, torch from PyTorch's own index of CPU wheels first",
+    )

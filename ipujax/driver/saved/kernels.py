@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ import jax
 from jax import export
 
 from ipujax.driver.saved.encoded_values import decode_aval, encode_aval
-from ipujax.ground import ExecutableError, Json, MissingExtraError
+from ipujax.ground import ExecutableError, Json, require_package
 from lowering import count_operations, dtype_name, ir, jaxpr, ops, shape_of
 
 # Custom calls of JAX's own functions that may be exported: linear algebra, random bits, sharding.
@@ -30,13 +29,7 @@ def check_flatbuffers() -> None:
     Raises:
       MissingExtraError: (an `ImportError`) it is not installed.
     """
-    try:
-        importlib.import_module("flatbuffers")
-    except ImportError as error:
-        raise MissingExtraError(
-            "saved executables need the package flatbuffers, which is not installed",
-            fix="pip install 'ipujax[export]'",
-        ) from error
+    require_package("flatbuffers", "export", "saved executables need it")
 
 
 def export_kernel(kernel: ir.Kernel, replicas: int, name: str) -> tuple[Json, bytes]:

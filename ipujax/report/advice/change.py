@@ -6,7 +6,9 @@ import dataclasses as dc
 from collections.abc import Callable
 from typing import Any
 
-from lowering import LoweringError, Options, ir, jaxpr, lower, machine, variants
+from lowering import LoweringError, Options, ir, jaxpr, lower, machine, pipelines, variants
+
+SpecChange = Callable[[pipelines.TaskSpec], pipelines.TaskSpec]
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -22,6 +24,30 @@ class Source:
     options: Options
 
 
+class ModelMemory:
+    """What models of one program share.
+
+    Attributes:
+      kernels: the kernels that were modelled.
+    """
+
+    def __init__(self) -> None:
+        self.kernels = machine.KnownKernels()
+        self._last: tuple[Source, ir.Program] | None = None
+
+    def lower_once(self, source: Source) -> ir.Program:
+        """Returns the program of a source; the last one is lowered once.
+
+        Raises:
+          LoweringError: a source that the compiler rejects.
+        """
+        last = self._last
+        is_same = last and last[0].closed is source.closed and last[0].options == source.options
+        if last is None or not is_same:
+            last = self._last = source, lower(source.closed, source.options)
+        return last[1]
+
+
 @dc.dataclass(frozen=True, slots=True)
 class Case:
     """The inputs of the machine model: a program, its source and the model's options.
@@ -31,22 +57,28 @@ class Case:
       source: what it was lowered from; if None, only the model's options can change.
       options: the model's options.
       changed: whether the source differs from that of the program.
+      change_spec: returns the specification of a task after changes, which the model alone reads.
+      memory: what models of the program found so far.
     """
 
     program: ir.Program
     source: Source | None
     options: machine.ModelOptions
     changed: bool = False
+    change_spec: SpecChange | None = None
+    memory: ModelMemory = dc.field(default_factory=ModelMemory)
 
     def model_profile(self) -> machine.Profile | None:
         """Models the case; None where the compiler rejects the changed source."""
-        if self.source is None or not self.changed:
-            return machine.model(self.program, self.options)
-        try:
-            program = lower(self.source.closed, self.source.options)
-        except LoweringError:
-            return None
-        return machine.model(program, self.options)
+        program = self.program
+        if self.source is not None and self.changed:
+            try:
+                program = self.memory.lower_once(self.source)
+            except LoweringError:
+                return None
+        if (change := self.change_spec) is not None:
+            program = _with_task_specs(program, change)
+        return machine.model(program, self.options, known=self.memory.kernels)
 
     def with_function_change(
         self, change: Callable[[jaxpr.ClosedJaxpr], jaxpr.ClosedJaxpr]
@@ -56,6 +88,12 @@ class Case:
             return self
         source = dc.replace(self.source, closed=change(self.source.closed))
         return dc.replace(self, source=source, changed=True)
+
+    def with_task_specs(self, change: SpecChange) -> Case:
+        """Returns the case with other specifications of tasks, which the model alone reads."""
+        before = self.change_spec
+        both = change if before is None else lambda spec: change(before(spec))
+        return dc.replace(self, change_spec=both)
 
     def with_compiler_options(self, **options: Any) -> Case:
         """Returns the case with other compiler options."""
@@ -97,6 +135,13 @@ class Change:
         """Returns whether the two cannot be made together: both cut the model, or share a rule."""
         has_same_rule = (self.rule, self.line) == (change.rule, change.line)
         return has_same_rule or (self.first and change.first)
+
+
+def _with_task_specs(program: ir.Program, change: SpecChange) -> ir.Program:
+    def change_task(node: ir.Node) -> ir.Node:
+        return dc.replace(node, spec=change(node.spec)) if isinstance(node, ir.Task) else node
+
+    return dc.replace(program, body=ir.rewrite_nodes(program.body, change_task))
 
 
 def apply_model_cut(cut: variants.Recut | variants.Resharded, case: Case) -> Case:

@@ -14,7 +14,7 @@ from ipujax.report.advice.alternatives import (
     find_faster_schedule,
     model_schedule_with_more_micro_batches,
 )
-from ipujax.report.advice.change import Case, Source
+from ipujax.report.advice.change import Case, ModelMemory, Source
 from ipujax.report.advice.index import ProgramIndex
 from ipujax.report.advice.planned_cuts import BetterCut, find_better_cut
 from ipujax.report.advice.tally import Total, tally_steps
@@ -33,6 +33,7 @@ class Facts:
       index: the nodes and equations of the program.
       profile: its modelled profile.
       options: the model's options.
+      memory: what models of the program found so far.
       source: what the program was lowered from; None where nobody knows.
       whole: the cycles of a call times the number of IPUs.
       waiting: why IPUs wait.
@@ -43,10 +44,11 @@ class Facts:
         index: ProgramIndex,
         profile: machine.Profile,
         options: machine.ModelOptions,
+        memory: ModelMemory,
         source: Source | None = None,
     ):
         self.index, self.profile, self.options = index, profile, options
-        self.program, self.source = index.program, source
+        self.program, self.source, self.memory = index.program, source, memory
         self.whole = profile.num_ipus * int(profile.cycles)
         self.waiting = split_waiting_cycles(index, profile, overlaps_io=options.overlaps_io)
         busy = trace.count_busy_cycles(profile.steps.trace, profile.num_ipus)
@@ -59,10 +61,17 @@ class Facts:
         """Returns whether there is enough memory; advice on speed waits until there is."""
         return self.profile.memory.fits
 
+    @property
+    def case(self) -> Case:
+        """The program as it is, for models of it after changes."""
+        return Case(self.program, self.source, self.options, memory=self.memory)
+
     def model_with_nodes(self, replace_node: Callable[[ir.Node], ir.Node]) -> machine.Profile:
         """Models the program again after replacing some of its nodes."""
         body = ir.rewrite_nodes(self.program.body, replace_node)
-        return machine.model(dc.replace(self.program, body=body), self.options)
+        return machine.model(
+            dc.replace(self.program, body=body), self.options, known=self.memory.kernels
+        )
 
     @property
     def cycles_waiting_for_io_tiles(self) -> int:
@@ -152,7 +161,7 @@ class Facts:
         """The cut that makes a pipeline of this schedule fastest, if that gains time and fits."""
         if self.source is None or not self.fits_in_memory:
             return None
-        return find_better_cut(Case(self.program, self.source, self.options), self.profile)
+        return find_better_cut(self.case, self.profile)
 
     def model_more_micro_batches(self, times: int) -> Alternative | None:
         """Models more micro-batches of the same size; None unless that is faster and fits."""

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from ipujax.ground import count_with_noun, format_bytes
 from ipujax.report.advice import product_advice
-from ipujax.report.advice.change import Case, Source
 from ipujax.report.advice.evidence import gather_memory_evidence
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.findings import Advice, bytes_to_free
@@ -21,19 +20,16 @@ from lowering import machine
 _LEAST_SHARE = 0.05  # of the peak; less than that is not worth a line
 
 
-def advise_on_memory(facts: Facts, source: Source | None) -> tuple[Advice, ...]:
+def advise_on_memory(facts: Facts) -> tuple[Advice, ...]:
     """Returns changes that reduce memory: those that make the program fit, then by effect.
 
-    Args:
-      facts: the modelled program and its profile.
-      source: the function and options that it was lowered from; if None, only the model's options
-        are tried.
+    Where nobody knows what the program was lowered from, only the model's options are tried.
     """
     profile = facts.profile
     evidence = gather_memory_evidence(facts)
     worst = evidence[0]
     least_bytes = _LEAST_SHARE * worst.peak_bytes
-    case = Case(facts.program, source, facts.options)
+    case = facts.case
     list_further_changes = functools.partial(product_advice.list_product_changes, case)
     trial_results = try_changes(
         case, profile, list_memory_changes(case, profile, worst, least_bytes), list_further_changes

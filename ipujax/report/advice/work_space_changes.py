@@ -115,11 +115,7 @@ def _lower_proportions_of_stages(
         f'a lower "{_OPTION}" in the forward and backward PipelineStageOptions of stages that lack '
         f"memory: {_describe_stages(proportions, proportions_now)}",
         f"{_OPTION} {min(proportions.values()):g} in {_name_stages(stages)}",
-        lambda case: case.with_function_change(
-            lambda closed: variants.change_task_specs(
-                closed, lambda spec: _set_proportions(spec, proportions)
-            )
-        ),
+        lambda case: case.with_task_specs(lambda spec: _set_proportions(spec, proportions)),
         make_stronger=lambda: _lower_proportions_of_stages(case, products, specs, divisors[1:]),
     )
 

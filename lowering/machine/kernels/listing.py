@@ -12,7 +12,6 @@ from lowering.jaxprs import (
     Atom,
     Aval,
     ClosedJaxpr,
-    Jaxpr,
     JaxprEqn,
     Literal,
     add_caller_frames,
@@ -21,7 +20,6 @@ from lowering.jaxprs import (
     is_jaxpr,
     name_stack,
     shape_of,
-    sub_jaxprs,
 )
 from lowering.machine.cost import Operation, Shape
 from lowering.machine.kernels.directions import (
@@ -42,6 +40,7 @@ PLANNED = ("dot_general", "conv_general_dilated")
 CONSTANT = "constant"
 """The name of the operation that stands for an array that a jaxpr closes over."""
 
+_BLOCKED = {"cholesky": "cholesky_block", "triangular_solve": "triangular_block"}
 _NUMBER_DTYPES = ("bfloat", "bool", "float", "int", "uint")
 _CHEAPER_WITH_CONSTANTS = ("div", "pow", "rem")
 _KEEP_THE_NUMBER = ("broadcast_in_dim", "convert_element_type", "reshape")
@@ -68,6 +67,11 @@ class PlanOptions:
     cholesky_block: int | None = None
     triangular_block: int | None = None
 
+    @staticmethod
+    def act_on(name: str) -> bool:
+        """Returns whether any of these options changes the cost of a primitive."""
+        return name in PLANNED or name in _BLOCKED
+
     def proportion_and_partials_of(self, name: str) -> tuple[float | None, str | None]:
         """Returns the memory proportion and the partials type of one primitive."""
         if name == "dot_general":
@@ -78,29 +82,14 @@ class PlanOptions:
 
     def block_parameter_of(self, name: str) -> tuple[tuple[str, int], ...]:
         """Returns the parameter that sets the width of the blocks of one primitive."""
-        blocks = {"cholesky": self.cholesky_block, "triangular_solve": self.triangular_block}
-        block = blocks.get(name)
+        parameter = _BLOCKED.get(name)
+        block = getattr(self, parameter) if parameter else None
         return () if block is None else (("block", block),)
 
 
 def shape_of_aval(aval: Aval) -> Shape:
     """Returns the extents and the element type of an aval."""
     return Shape(shape_of(aval), dtype_name(aval))
-
-
-def planner_marks_of(jaxpr: Jaxpr) -> tuple[tuple[Any, ...], ...]:
-    """Returns the marks of scopes on products and outlined functions of a jaxpr."""
-    products: list[tuple[Any, ...]] = []
-    for eqn in jaxpr.eqns:
-        block = marks.read_marks(name_stack(eqn)).block
-        if block is not None:
-            products.append((block, marks.read_marks(name_stack(eqn)).backward))
-        if eqn.primitive.name in PLANNED:
-            mark = marks.read_marks(name_stack(eqn))
-            products.append((mark.partials_type, mark.backward, mark.multi_conv))
-        for body in sub_jaxprs(eqn):
-            products.extend(planner_marks_of(body))
-    return tuple(products)
 
 
 def list_operations(

@@ -13,14 +13,16 @@ Totals = dict[tuple[int, int], Total]
 class CycleAccount:
     """Totals of operations, each counted as often as the loops around it run.
 
+    Args:
+      numbers: gives signatures of operations their numbers.
+
     Attributes:
       totals: the totals of all operations so far.
-      numbers: gives signatures of operations their numbers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: SignatureNumbers) -> None:
         self.totals: Totals = {}
-        self.numbers = SignatureNumbers()
+        self.numbers = numbers
         self._times = 1.0
 
     def add_operation(self, ipu: int, number: int, total: Total) -> None:

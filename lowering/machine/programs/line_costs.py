@@ -10,28 +10,16 @@ from lowering import ir, marks
 from lowering.ground import ValueId
 from lowering.jaxprs import (
     CallPath,
-    Jaxpr,
     JaxprEqn,
     Literal,
     call_path,
     name_stack,
-    sub_jaxprs,
     user_line,
 )
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.kernels.totals import Total
 from lowering.machine.programs.program_directions import ProgramDirections
 from lowering.ops import word_of_equation
-
-
-def lines_of_equations(jaxpr: Jaxpr) -> tuple[tuple[str, CallPath, str], ...]:
-    """Returns line, call path and scope of every equation, inner ones after their owner."""
-    lines: list[tuple[str, CallPath, str]] = []
-    for eqn in jaxpr.eqns:
-        lines.append((user_line(eqn), call_path(eqn), marks.user_scopes(name_stack(eqn))))
-        for body in sub_jaxprs(eqn):
-            lines.extend(lines_of_equations(body))
-    return tuple(lines)
 
 
 def makers_of_results(kernel: ir.Kernel) -> list[JaxprEqn | None]:

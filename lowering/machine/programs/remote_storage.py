@@ -99,10 +99,11 @@ def find_values_passed_straight_to_storage(program: ir.Program) -> set[ir.Place]
             loads.add((node.value, node.ipu))
         for value_on_ipu in ir.places_of_reads(node, lambda _: frozenset()):
             readers[value_on_ipu].append(node)
+    inputs = frozenset(program.inputs)
     stored_arguments = {
         place
         for place, nodes in readers.items()
-        if place[0] in program.inputs and all(isinstance(n, ir.Store) for n in nodes)
+        if place[0] in inputs and all(isinstance(n, ir.Store) for n in nodes)
     }
     loaded_results = {
         place

@@ -8,27 +8,21 @@ from collections.abc import Generator, Mapping, Sequence
 
 from lowering import ir
 from lowering.ground import HOST, InternalError, IpuId, ValueId
-from lowering.jaxprs import structure_key, walk_equations
 from lowering.machine import trace as tr
-from lowering.machine.kernels.fusing import fuse_elementwise_chains
 from lowering.machine.kernels.iterations import (
     IterationCost,
     classify_iterations,
     repeat_iterations,
 )
-from lowering.machine.kernels.kernel_cost import model_kernel
+from lowering.machine.kernels.known_kernels import KernelRun, KernelSettings, KnownKernels
 from lowering.machine.kernels.layouts import Layouts, TensorLayout
-from lowering.machine.kernels.listing import list_operations, planner_marks_of, shape_of_aval
-from lowering.machine.kernels.relocation import replace_stand_ins, use_stand_ins
-from lowering.machine.kernels.scheduling import schedule_items
-from lowering.machine.kernels.side_by_side import group_convolutions
+from lowering.machine.kernels.listing import shape_of_aval
 from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.machine_options import ModelOptions, plan_options_of_stage
-from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.machine.profile import PipelineProfile
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.programs.cycle_account import CycleAccount, Totals
-from lowering.machine.programs.line_costs import ValueMakers, lines_of_equations
+from lowering.machine.programs.line_costs import ValueMakers
 from lowering.machine.programs.loop_counters import find_counted_branches
 from lowering.machine.programs.moves import IpuClock, MoveTimer
 from lowering.machine.programs.pipeline_run import TRANSFERS, Flow, TaskBody, time_pipeline_schedule
@@ -101,17 +95,23 @@ def _list_assumptions_on_io_tiles(timer: ProgramTimer) -> list[str]:
 class ProgramTimer:
     """The state of one walk over a program that times it."""
 
-    def __init__(self, program: ir.Program, options: ModelOptions, updates: Updates) -> None:
+    def __init__(
+        self,
+        program: ir.Program,
+        options: ModelOptions,
+        updates: Updates,
+        known: KnownKernels | None = None,
+    ) -> None:
         self.program, self.options, self.target = program, options, options.compute_target
+        self._known = known or KnownKernels()
+        self._settings = KernelSettings(self.target, options.host, options.reorders)
         self.layouts = SharedLayouts(program, updates)
         self.kernels: dict[int, KernelCost] = {}
-        self.account = CycleAccount()
+        self.account = CycleAccount(self._known.numbers)
         self.pipeline: PipelineProfile | None = None
         self.assumptions: dict[str, None] = {}
         self._makers = ValueMakers(program)
         self.moves = MoveTimer(program, options, self.account, self._makers)
-        self._known: dict[object, KernelCost] = {}
-        self._known_on_tiles: dict[tuple[int, object], KernelCost] = {}
         self._counted = find_counted_branches(program)
         self._turn: int | None = None
         self._kept = find_stored_values(program)
@@ -211,43 +211,16 @@ class ProgramTimer:
     def _kernel_cost(
         self, node: ir.Execute, operands: tuple[TensorLayout | None, ...]
     ) -> KernelCost:
-        """Returns the cost of a kernel; equal kernels, lines included, are modelled once."""
-        plans = self._plans[-1]
-        closed = node.kernel.jaxpr
-        replicas = self._collectives[node.ipu]
-        directions = self._makers.directions.directions_of_kernel(node)
-        identity = (
-            structure_key(closed),
-            planner_marks_of(closed.jaxpr),
-            lines_of_equations(closed.jaxpr),
+        run = KernelRun(
+            node.kernel,
+            operands,
+            self._plans[-1],
+            self._collectives[node.ipu],
+            self._makers.directions.directions_of_kernel(node),
+            self._counted.branch_at_iteration,
+            self._turn,
         )
-        branches = self._counted.branch_at_iteration
-        branch_bytes = tuple(
-            branches[id(e)].tobytes() for e in walk_equations(closed) if id(e) in branches
-        )
-        iteration = self._turn if branch_bytes else None
-        tiles = tuple(layout.mapping.first_tile if layout else None for layout in operands)
-        stand_ins = use_stand_ins(operands)
-        key = (*identity, directions, stand_ins, plans, replicas, branch_bytes, iteration)
-        if key not in self._known:
-            listing = list_operations(closed, plans, branches=branches, directions=directions)
-            listing = group_convolutions(fuse_elementwise_chains(listing, ELEMENTWISE.__contains__))
-            if self.options.reorders:
-                listing = schedule_items(listing, VIEWS.__contains__)
-            self._known[key] = model_kernel(
-                listing,
-                stand_ins,
-                self.target,
-                replicas,
-                host=self.options.host,
-                iteration=iteration,
-                numbers=self.account.numbers,
-            )
-        cost = self._known[key]
-        known = self._known_on_tiles.get((id(cost), tiles))
-        if known is None:
-            known = self._known_on_tiles[id(cost), tiles] = replace_stand_ins(cost, operands)
-        return known
+        return self._known.cost_of_run(run, self._settings)
 
     def layout_on(self, value: ValueId, ipu: IpuId) -> TensorLayout:
         """Returns the layout of a value; one that no kernel has asked for is mapped linearly."""

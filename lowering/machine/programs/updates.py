@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -34,18 +35,33 @@ def find_updates(program: ir.Program, donated: Collection[int] = ()) -> Updates:
       donated: positions of the arguments that are given away.
     """
     stems = _find_replaced_arguments(program)
-    results = [value for value in dict.fromkeys(program.outputs) if value not in program.inputs]
+    inputs = frozenset(program.inputs)
+    results = [value for value in dict.fromkeys(program.outputs) if value not in inputs]
+    arguments_of_type: dict[object, list[ValueId]] = collections.defaultdict(list)
+    for argument in program.inputs:
+        arguments_of_type[_type_of(program, argument)].append(argument)
+
+    def arguments_of_same_type(value: ValueId, arguments: Collection[ValueId]) -> list[ValueId]:
+        of_type = arguments_of_type[_type_of(program, value)]
+        return [argument for argument in of_type if argument in arguments]
+
     candidates = {
-        value: _arguments_of_same_type(program, value, stems.get(value, _NONE)) for value in results
+        value: arguments_of_same_type(value, stems.get(value, _NONE)) for value in results
     }
-    donated_values = [value for i, value in enumerate(program.inputs) if i in donated]
     old: dict[ValueId, ValueId] = {}
+    replaced: set[ValueId] = set()
+
+    def replace_first_free(value: ValueId, arguments: Iterable[ValueId]) -> None:
+        free = next((argument for argument in arguments if argument not in replaced), None)
+        if value not in old and free is not None:
+            old[value] = free
+            replaced.add(free)
+
     for value in sorted(results, key=lambda value: len(candidates[value])):
-        _choose_free_argument_to_replace(old, value, candidates[value])
-    for value in results:
-        _choose_free_argument_to_replace(
-            old, value, _arguments_of_same_type(program, value, donated_values)
-        )
+        replace_first_free(value, candidates[value])
+    donated_values = {value for i, value in enumerate(program.inputs) if i in donated}
+    for value in results if donated_values else ():
+        replace_first_free(value, arguments_of_same_type(value, donated_values))
     copies = [node for node in program.body.steps if isinstance(node, ir.Copy)]
     on_tiles = {(v, copy.target) for copy in copies if copy.source == HOST for v in copy.values}
     leaving = {(v, copy.source) for copy in copies if copy.target == HOST for v in copy.values}
@@ -71,27 +87,10 @@ def find_loop_updates(program: ir.Program) -> Updates:
     return updates
 
 
-def _choose_free_argument_to_replace(
-    old: dict[ValueId, ValueId], value: ValueId, candidates: Iterable[ValueId]
-) -> None:
-    """Gives a result that replaces no argument yet the first one that is free."""
-    replaced = set(old.values())
-    free = next((argument for argument in candidates if argument not in replaced), None)
-    if value not in old and free is not None:
-        old[value] = free
-
-
-def _arguments_of_same_type(
-    program: ir.Program, value: ValueId, arguments: Collection[ValueId]
-) -> list[ValueId]:
-    """Returns the arguments that have the value's shape and dtype, in order."""
-    avals, aval = program.avals, program.avals[value]
-    return [
-        argument
-        for argument in program.inputs
-        if argument in arguments
-        and (avals[argument].shape, avals[argument].dtype) == (aval.shape, aval.dtype)
-    ]
+def _type_of(program: ir.Program, value: ValueId) -> tuple[object, ...]:
+    """Returns the shape and dtype of a value."""
+    aval = program.avals[value]
+    return aval.shape, aval.dtype
 
 
 def _find_replaced_arguments(program: ir.Program) -> Mapping[ValueId, _Stems]:

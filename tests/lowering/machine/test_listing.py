@@ -22,7 +22,6 @@ from lowering.machine.kernels import (
     schedule_items,
 )
 from lowering.machine.kernels.items import Choice, describe_shape
-from lowering.machine.kernels.listing import planner_marks_of
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.ops import repeat_with_queues, user_ops
 from tests.lowering.machine.samples import A, M, listed
@@ -167,7 +166,6 @@ def test_a_scope_overrules_the_options():
     first = list_operations(closed, PlanOptions(matmul_partials="float32")).items[0]
     assert isinstance(first, Item)
     assert first.operations[0].partials == "float16"
-    assert planner_marks_of(closed.jaxpr) == (("float16", False, None), (None, False, None))
 
 
 # --- control flow ---------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from jax import lax
 
 from lowering import ir, marks, ops, schedules
 from lowering.jaxprs import constants_to_arguments, trace_flat
-from lowering.machine import PlanOptions, model, trace
-from lowering.machine.programs import timing
+from lowering.machine import IPU2, KnownKernels, ModelOptions, PlanOptions, model, trace
+from lowering.machine.kernels import known_kernels
 from lowering.machine.trace import Group, Loop, Tasks
 from lowering.ops import Storage, bring_from_storage, cross_replica_sum, move_to_storage
 from lowering.pipelines import TaskRole, TaskSpec, run_as_task
@@ -354,13 +354,13 @@ def test_io_tiles_do_nothing_else():
 def modelled_kernels(monkeypatch):
     """The titles of the kernels that are modelled from here on."""
     found: list[list[str]] = []
-    model_kernel = timing.model_kernel
+    model_kernel = known_kernels.model_kernel
 
     def counting(listing, *rest, **options):
         found.append([item.exact_title for item in listing.items])
         return model_kernel(listing, *rest, **options)
 
-    monkeypatch.setattr(timing, "model_kernel", counting)
+    monkeypatch.setattr(known_kernels, "model_kernel", counting)
     return found
 
 
@@ -398,6 +398,43 @@ def test_scopes_make_a_difference(modelled_kernels):
     found = profile(fn, half, ipus=4)
     assert busy(found)[1] > busy(found)[2]
     assert len(modelled_kernels) == 3
+
+
+def test_models_under_several_options_share_kernels(modelled_kernels):
+    """What one model found changes nothing of another; only what an option changes is new."""
+
+    def fn(x):
+        half = x.astype(jnp.float16)
+        return on(0, jnp.exp, x), on(1, lambda x: x @ x, half)
+
+    program = lowered(fn, jax.ShapeDtypeStruct((512, 512), jnp.float32), ipus=2)
+    plans = [PlanOptions(matmul_partials=dtype) for dtype in ("float32", "float16")]
+    options = [
+        ModelOptions(target=chip, plans=plan, reorders=reorders)
+        for chip, plan, reorders in [
+            (CHIP, plans[0], True),
+            (CHIP, plans[1], True),
+            (IPU2, plans[0], True),
+            (CHIP, plans[0], False),
+            (CHIP, plans[1], True),
+        ]
+    ]
+    known = KnownKernels()
+    counts: list[int] = []
+    for each in options:
+        before = len(modelled_kernels)
+        shared = model(program, each, known=known)
+        counts.append(len(modelled_kernels) - before)
+        alone = model(program, each)
+        assert shared.cycles == alone.cycles
+        assert list(shared.steps) == list(alone.steps)
+        assert shared.memory.by_category == alone.memory.by_category
+        np.testing.assert_array_equal(shared.memory.tile_peak_bytes, alone.memory.tile_peak_bytes)
+        assert {o.name: o.cycles for o in shared.operations} == {
+            o.name: o.cycles for o in alone.operations
+        }
+    kernels = counts[0]
+    assert counts == [kernels, 1, kernels, kernels, 0]  # new plans change the product alone
 
 
 def test_options_reach_the_planner():
