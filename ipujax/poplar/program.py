@@ -52,7 +52,9 @@ class Sequence(Program):
         if len(programs) == 1 and isinstance(programs[0], (list, tuple)):
             programs = tuple(programs[0])
         self.where = user_place()
-        self.programs = [require_program(each) for each in programs if not isinstance(each, str)]
+        self.programs: list[Program] = [
+            require_program(each) for each in programs if not isinstance(each, str)
+        ]
 
     def add(self, program: Program) -> None:
         """Appends a program."""
@@ -134,8 +136,9 @@ def _check_sides(copy: Copy) -> None:
 
 
 def _differ_in_shape(src: object, dst: object) -> bool:
-    are_tensors = isinstance(src, Tensor) and isinstance(dst, Tensor)
-    return are_tensors and src.shape() != dst.shape()
+    if not isinstance(src, Tensor) or not isinstance(dst, Tensor):
+        return False
+    return src.shape() != dst.shape()
 
 
 def _count_rows(copy: Copy) -> int:
