@@ -7,9 +7,11 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from ipujax.poplar.exceptions import check
+from ipujax.ground import ConfigError
+from ipujax.poplar.exceptions import check, poplar_error
 from ipujax.poplar.user_places import user_place
-from ipujax.system import get_logger
+from ipujax.report import auto_report
+from ipujax.system import get_logger, read_engine_options
 
 READ_UNWRITTEN = "debug.readUnwritten"
 _ALLOW_OUT_OF_MEMORY = "debug.allowOutOfMemory"
@@ -72,13 +74,18 @@ def read_engine_settings(options: Any) -> EngineSettings:
                 f"options begin with autoReport, {', '.join(_CATEGORIES)}",
             )
         without_effect.append(name)
+    reports = {name: text for name, text in texts.items() if name.startswith(_REPORTS)}
+    try:
+        auto_report.parse_auto_report_options(read_engine_options(reports))
+    except ConfigError as error:
+        raise poplar_error(str(error), where=user_place()) from error
     if without_effect:
         _list_options(tuple(sorted(without_effect)))
     return EngineSettings(
         _require_one_of(texts, READ_UNWRITTEN, "error", ("error", "zero")) == "zero",
         _require_one_of(texts, _ALLOW_OUT_OF_MEMORY, "false", ("true", "false")) == "true",
         _require_one_of(texts, _RETAIN, "true", ("true", "false")) == "true",
-        {name: text for name, text in texts.items() if name.startswith(_REPORTS)},
+        reports,
     )
 
 

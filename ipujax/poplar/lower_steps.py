@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 import functools
 import itertools
 import sys
@@ -65,7 +66,8 @@ class StepLowering:
         """Returns what one run of a step costs; found once."""
         key = program.compute_set if isinstance(program, programs.Execute) else program
         if key not in self._costs:
-            self._costs[key] = self._find_cost(program)
+            cost = self._find_cost(program)
+            self._costs[key] = dc.replace(cost, where=program.where)
         return self._costs[key]
 
     def _find_cost(self, program: Step) -> Superstep:

@@ -44,6 +44,7 @@ class Program:
             yield from part.walk()
 
 
+@check.guard
 class Sequence(Program):
     """Programs that run one after the other."""
 
@@ -51,7 +52,9 @@ class Sequence(Program):
         if len(programs) == 1 and isinstance(programs[0], (list, tuple)):
             programs = tuple(programs[0])
         self.where = user_place()
-        self.programs = [require_program(each) for each in programs if not isinstance(each, str)]
+        self.programs: list[Program] = [
+            require_program(each) for each in programs if not isinstance(each, str)
+        ]
 
     def add(self, program: Program) -> None:
         """Appends a program."""
@@ -62,6 +65,7 @@ class Sequence(Program):
         return self.programs
 
 
+@check.guard
 class Execute(Program):
     """Runs the vertices of a compute set."""
 
@@ -71,6 +75,7 @@ class Execute(Program):
         self.name = debugContext or cs.name
 
 
+@check.guard
 class Copy(Program):
     """Copies from a tensor, a stream or a remote buffer to one of them, one of the two a tensor.
 
@@ -131,8 +136,9 @@ def _check_sides(copy: Copy) -> None:
 
 
 def _differ_in_shape(src: object, dst: object) -> bool:
-    are_tensors = isinstance(src, Tensor) and isinstance(dst, Tensor)
-    return are_tensors and src.shape() != dst.shape()
+    if not isinstance(src, Tensor) or not isinstance(dst, Tensor):
+        return False
+    return src.shape() != dst.shape()
 
 
 def _count_rows(copy: Copy) -> int:
@@ -176,6 +182,7 @@ class Operation(Program):
         return self.inputs
 
 
+@check.guard
 class WriteUndef(Program):
     """Says that what a tensor holds is not needed any more."""
 
@@ -184,6 +191,7 @@ class WriteUndef(Program):
         self.tensor, self.name = check.require_instance(t, Tensor, "t"), debugContext
 
 
+@check.guard
 class PrintTensor(Program):
     """Prints a tensor to standard error."""
 
@@ -201,6 +209,7 @@ class PrintTensor(Program):
         return (self.tensor,)
 
 
+@check.guard
 class Sync(Program):
     """Has all tiles wait for each other."""
 
@@ -209,6 +218,7 @@ class Sync(Program):
         self.type = check.require_instance(type, SyncType, "type")
 
 
+@check.guard
 class Repeat(Program):
     """Runs a program a number of times."""
 
@@ -222,6 +232,7 @@ class Repeat(Program):
         return (self.body,)
 
 
+@check.guard
 class RepeatWhile(Program):
     """Runs `cond`, and `body` and `cond` again while `predicate` is as it must be."""
 
@@ -253,6 +264,7 @@ class RepeatWhileFalse(RepeatWhile):
     goes_on = False
 
 
+@check.guard
 class If(Program):
     """Runs one of two programs, by a tensor's value."""
 
@@ -270,6 +282,7 @@ class If(Program):
         return (self.true_body, self.false_body)
 
 
+@check.guard
 class Switch(Program):
     """Runs the program of the case that a tensor's value is, or else the default."""
 
@@ -306,6 +319,7 @@ class Switch(Program):
         return (*(body for _, body in self.cases), self.default)
 
 
+@check.guard
 class Call(Program):
     """Runs the program of a function of the graph."""
 

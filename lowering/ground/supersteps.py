@@ -59,6 +59,7 @@ class Superstep:
       host_bytes: bytes from or to the host.
       remote_bytes: bytes from or to streaming memory.
       is_estimated: whether nobody said what the vertices take.
+      where: the user's `file:line`, or "" for where it is traced.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Superstep:
     host_bytes: int = 0
     remote_bytes: int = 0
     is_estimated: bool = False
+    where: str = ""
 
     @property
     def operand_bytes(self) -> int:

@@ -79,6 +79,8 @@ class Ledger:
           The number of the operation.
         """
         name, origin, code = item.name, user_line_of_entry(item), (item.operations, received > 0)
+        if costs.step is not None and costs.step.where:
+            origin = costs.step.where
         primitive, dtype = item.operations[0].name, _widest_dtype(item.operations[-1])
         path, direction, label = call_path(item.eqn), item.direction, item.label
         units = name_units(costs.units, dtype) if costs.flops else ""

@@ -32,7 +32,12 @@ def test_options_of_cpp_are_accepted_and_listed_once(caplog: pytest.LogCaptureFi
 
 @pytest.mark.parametrize(
     "options",
-    [{"none.such": "1"}, {"debug.allowOutOfMemory": "maybe"}, {"debug.readUnwritten": "one"}],
+    [
+        {"none.such": "1"},
+        {"autoReport.al": "true"},
+        {"debug.allowOutOfMemory": "maybe"},
+        {"debug.readUnwritten": "one"},
+    ],
 )
 def test_options_that_are_none(options: dict[str, str]) -> None:
     _, graph, x, _ = counting()

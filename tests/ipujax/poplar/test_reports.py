@@ -33,7 +33,9 @@ def product_of_rows(rows: int, cols: int) -> poplar.Engine:
         v = graph.addVertex(cs, DotProductVertex, {"a": m[i], "b": x, "out": y[i]})
         graph.setTileMapping(v, 2 * i)
         graph.setPerfEstimate(v, 20, 2 * cols)
-    steps = program.Sequence([program.Copy(scale, x), program.Execute(cs)])
+    steps = program.Sequence()
+    steps.add(program.Copy(scale, x))
+    steps.add(program.Execute(cs))
     return poplar.Engine(graph, steps)
 
 
@@ -116,6 +118,8 @@ def test_compute_sets_and_exchanges_add_up_to_the_cycles() -> None:
     assert report.cycles == mul.cycles + exchanged + 2 * report.target.sync_cycles
     assert report.default_share == 0
     (operation,) = [o for o in report.operations if o.flops]
+    assert "test_reports.py" in operation.origin
+    assert len({o.origin for o in report.operations}) == 2  # the copy's line, and the execution's
     assert operation.flops == 4 * 64
 
 
