@@ -50,14 +50,6 @@ class CodeUse:
         """Returns the numbers of so many tiles from its first on, of all tiles to wrap around."""
         return (self.first_tile + np.arange(used)) % tiles
 
-    def count_vertices_per_tile(self, vertices: Vertices, tiles: int) -> np.ndarray:
-        """Returns int64 [tiles]: the vertices of one kind on each tile."""
-        if vertices.where is not None:
-            return vertices.where.on_tiles(tiles)
-        counts = np.zeros(tiles, dtype=np.int64)
-        counts[self.find_tiles(vertices.tiles, tiles)] = vertices.copies * vertices.per_tile
-        return counts
-
     def add_uses(self, further_use: CodeUse) -> CodeUse:
         """Returns this use together with more calls of the same operation."""
         return dc.replace(
@@ -114,10 +106,13 @@ def compute_code_bytes(
     for use in uses:
         copies = use.count_code_copies(outlines)
         for vertices in use.vertices:
-            has_code = tiles_of_kind.setdefault(vertices.kind, np.zeros(tiles, dtype=np.int64))
-            vertices_per_tile = use.count_vertices_per_tile(vertices, tiles)
-            has_code[vertices_per_tile > 0] = 1
-            state += copies * vertices_per_tile * BYTES_PER_VERTEX
+            place: np.ndarray = use.find_tiles(vertices.tiles, tiles)
+            vertices_per_tile: int | np.ndarray = vertices.copies * vertices.per_tile
+            if vertices.where is not None:
+                place = np.flatnonzero(vertices.where.array)
+                vertices_per_tile = vertices.where.array[place]
+            tiles_of_kind.setdefault(vertices.kind, np.zeros(tiles, dtype=np.int64))[place] = 1
+            state[place] += copies * vertices_per_tile * BYTES_PER_VERTEX
         control += copies * use.phases * BYTES_PER_PHASE
         exchange += copies * use.exchanges * BYTES_PER_EXCHANGE
         for receivers, received in ((tiles, use.exchange_bytes), *use.received):
