@@ -43,6 +43,7 @@ from . import pipelining_ops as pipelining_ops
 from . import planning as planning
 from . import popart as popart
 from . import popdist as popdist
+from . import poplar as poplar
 from . import poptorch as poptorch
 from . import pva as pva
 from . import rand_ops as rand_ops

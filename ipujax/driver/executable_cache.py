@@ -48,7 +48,7 @@ _LOOKED, _FOUND = (
 
 def cache_entry_path(fingerprint: Callable[[], str]) -> Path | None:
     """Returns the path of the file that marks a program as compiled; None without a cache."""
-    folder = _cache_folder()
+    folder = cache_folder()
     return None if folder is None else folder / f"{fingerprint()}.ipujax.json"
 
 
@@ -134,7 +134,7 @@ def activate_cache() -> bool:
     XLA's cache is one for the process, so it stays on, also for functions of plain JAX. Where
     `_may_cache_kernels` says no, it is off.
     """
-    folder = _cache_folder()
+    folder = cache_folder()
     if not _may_cache_kernels():
         with _lock:
             if getattr(jax.config, _SWITCH):
@@ -173,7 +173,8 @@ def _may_cache_kernels() -> bool:
     return count_replica_groups() == 1 or jax.default_backend() != "cpu"
 
 
-def _cache_folder() -> Path | None:
+def cache_folder() -> Path | None:
+    """Returns the folder of what is compiled, which is made if need be; None without a cache."""
     if not _may_cache_kernels():
         return None
     path = _chosen or read_poplar_flags().executable_cache_path

@@ -61,3 +61,9 @@ from .scopes import current_device as current_device
 from .scopes import frontend_attribute as frontend_attribute
 from .scopes import ipu_scope as ipu_scope
 from .seed_counters import offset_seed_counters as offset_seed_counters
+from .supersteps import Superstep as Superstep
+from .supersteps import TileNumbers as TileNumbers
+from .supersteps import cycles_of_function as cycles_of_function
+from .supersteps import linear_tile_bounds as linear_tile_bounds
+from .supersteps import run_superstep as run_superstep
+from .supersteps import tile_cycles_of as tile_cycles_of

@@ -14,6 +14,9 @@ from .comparison_picture import draw_comparison as draw_comparison
 from .make import choose_chip as choose_chip
 from .make import make_report as make_report
 from .make_playground import playground as playground
+from .placed_memory import PlacedStep as PlacedStep
+from .placed_memory import PlacedTensor as PlacedTensor
+from .placed_memory import place_memory as place_memory
 from .presentation import document as document
 from .presentation import html as html
 from .presentation import report_file as report_file

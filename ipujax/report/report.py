@@ -180,6 +180,32 @@ class Report:
         return self.profile.graph
 
     @property
+    def compute_sets(self) -> Sequence[machine.ComputeSet]:
+        """What a call executes, in order, tile by tile; () in reports from files.
+
+        Each has `.name .ipu .vertices .runs .tile_cycles .cycles`: `vertices` and `tile_cycles`
+        (the vertices alone) are int64 [tiles] of one run; `cycles` is with launch and sync. Where
+        the planner has laid out an operation, all tiles that take part have what the busiest has.
+        """
+        work = self.profile.tile_work
+        if work is None:
+            return ()
+        return machine.list_compute_sets(self.steps.trace, work, self.target)
+
+    @property
+    def exchanges(self) -> Sequence[machine.Exchange]:
+        """What moves between the tiles of an IPU, in order; () in reports from files.
+
+        Each has `.name .runs .cycles .received_bytes .sent_bytes`, the last two int64 [tiles] of
+        one run: an element that leaves a tile is sent once, one that a tile needs is received once.
+        Where the planner has laid out an operation, all tiles have what the busiest has.
+        """
+        work = self.profile.tile_work
+        if work is None:
+            return ()
+        return machine.list_exchanges(self.steps.trace, work, self.target)
+
+    @property
     def default_share(self) -> float:
         """The share of compute cycles that rests on default formulas, 0 to 1."""
         return self.profile.default_share

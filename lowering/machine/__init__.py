@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING, Any
 from lowering.machine import trace as trace
 from lowering.machine import transfers as transfers
 from lowering.machine.breakdown import CAUSES as CAUSES
+from lowering.machine.compute_sets import ComputeSet as ComputeSet
+from lowering.machine.compute_sets import Exchange as Exchange
+from lowering.machine.compute_sets import list_compute_sets as list_compute_sets
+from lowering.machine.compute_sets import list_exchanges as list_exchanges
 from lowering.machine.cost import Cost as Cost
 from lowering.machine.cost import Operation as Operation
 from lowering.machine.cost import Phase as Phase
@@ -65,6 +69,7 @@ if TYPE_CHECKING:
     from lowering.machine.function_cycles import (
         estimate_function_cycles as estimate_function_cycles,
     )
+    from lowering.machine.function_cycles import estimate_tile_cycles as estimate_tile_cycles
     from lowering.machine.ipu_model import model as model
     from lowering.machine.kernels.known_kernels import KnownKernels as KnownKernels
     from lowering.machine.kernels.listing import PlanOptions as PlanOptions
@@ -80,6 +85,7 @@ _MODELLING = {
     "ModelOptions": "lowering.machine.machine_options",
     "PlanOptions": "lowering.machine.kernels.listing",
     "estimate_function_cycles": "lowering.machine.function_cycles",
+    "estimate_tile_cycles": "lowering.machine.function_cycles",
     "model": "lowering.machine.ipu_model",
     "plan_options_of_stage": "lowering.machine.machine_options",
     "planner_options_from_poplar": "lowering.machine.machine_options",

@@ -6,6 +6,7 @@ import dataclasses as dc
 import math
 from typing import Any, TypeAlias
 
+from lowering.ground import Superstep, TileNumbers
 from lowering.machine.transfers.exchange_code import Pieces, scattered_pieces
 
 Units: TypeAlias = tuple[str, str]
@@ -131,12 +132,15 @@ class Vertices:
       per_tile: how many the busiest tile has.
       tiles: how many tiles have any.
       copies: how many supersteps have as many, of their own.
+      where: how many are on each tile, where the user has put them there; None: on so many tiles
+        from the first result's first tile on.
     """
 
     kind: str
     per_tile: int
     tiles: int
     copies: int = 1
+    where: TileNumbers | None = None
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -170,6 +174,9 @@ class Cost:
       in_place: whether the result may take the memory of an operand that is not needed any more.
       moves_nothing: whether it only gives data another name or view; nothing runs.
       source: "formula" if the operation has its own, "default" if its kind's stated one was used.
+      host_bytes: bytes from or to the host, after the phases.
+      remote_bytes: bytes from or to streaming memory, after the phases.
+      step: what the user has laid out on tiles, tile by tile; None for all else.
     """
 
     phases: tuple[Phase, ...] = ()
@@ -183,6 +190,9 @@ class Cost:
     in_place: bool = False
     moves_nothing: bool = False
     source: str = "formula"
+    host_bytes: int = 0
+    remote_bytes: int = 0
+    step: Superstep | None = None
 
     def cycles_with_exchange(
         self, exchange_bytes_per_cycle: float, exchange: float, sync: float

@@ -12,6 +12,7 @@ import numpy as np
 from lowering import ir
 from lowering.ground import HOST
 from lowering.machine.breakdown import break_down_cycles
+from lowering.machine.compute_sets import TileWork
 from lowering.machine.kernels.known_kernels import KnownKernels
 from lowering.machine.kernels.totals import Total
 from lowering.machine.labels import label_of_move
@@ -91,6 +92,7 @@ def model(
             for value_on_ipu in _all_places(program)
         },
         graph=measure_graph(uses, outlines=options.outlines),
+        tile_work=_find_tile_work(timing),
     )
 
 
@@ -135,6 +137,19 @@ def _all_places(program: ir.Program) -> set[ir.Place]:
         place for node in nodes for body in ir.bodies_of_node(node) for place in body.arguments
     )
     return {place for place in values_on_ipus if place[1] != HOST}
+
+
+def _find_tile_work(timing: Timing) -> Mapping[int, TileWork]:
+    """Returns where the vertices of each operation are."""
+    return {
+        number: TileWork(
+            sum(kind.per_tile for kind in total.vertices),
+            total.tiles,
+            total.first_tile,
+            total.step,
+        )
+        for (_, number), total in timing.totals.items()
+    }
 
 
 def _break_down_timing(timing: Timing, num_ipus: int) -> Mapping[str, np.ndarray]:

@@ -9,6 +9,7 @@ from typing import get_args
 import numpy as np
 
 from lowering.ground import limit_dir_to
+from lowering.machine.compute_sets import TileWork
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.liveness_report import Liveness, describe_owner
 from lowering.machine.mapping import TileMapping
@@ -299,6 +300,7 @@ class Profile:
       assumptions: assumptions of the model, such as trip counts that only values tell.
       mappings: the mapping of each value, by value of the Program and IPU.
       graph: the size of the graph; None in reports of earlier versions.
+      tile_work: where operations are, by their numbers; None in reports from files.
       breakdown: the causes of the cycles: for each of `breakdown.CAUSES` int64 [ipus], which add up
         to `cycles` on each IPU; None in reports of earlier versions.
     """
@@ -320,6 +322,7 @@ class Profile:
     mappings: Mapping[tuple[int, int], TileMapping]
     graph: Graph | None = None
     breakdown: Mapping[str, np.ndarray] | None = None
+    tile_work: Mapping[int, TileWork] | None = None
 
     @property
     def seconds(self) -> float:

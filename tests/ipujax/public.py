@@ -46,6 +46,18 @@ RESULTS = {
     "rnn_ops": ("LSTMStateTuple",),
     "ipu_session_run_hooks": ("Session", "SessionRunContext", "SessionRunValues"),
     "popart": ("DeviceInfo", "Logger", "OpDefinition", "Optimizer"),
+    "poplar": (
+        "Codelet",
+        "ComputeSet",
+        "DataStream",
+        "Device",
+        "Function",
+        "RemoteBuffer",
+        "Target",
+        "Tensor",
+        "Type",
+        "Vector",
+    ),
     "poptorch": ("PoplarExecutor", "RecoverableError", "UnrecoverableError"),
     "training": ("Run",),
 }
@@ -110,6 +122,14 @@ def _schedule() -> Any:
 
 def _jaxpr() -> Any:
     return jax.make_jaxpr(lambda x: x + 1)(f32(1))
+
+
+def _poplar_graph() -> Any:
+    return ipu.poplar.Graph(ipu.poplar.IPUModel().createDevice().getTarget())
+
+
+def _poplar_sequence() -> dict[str, Any]:
+    return {"graph": _poplar_graph(), "prog": ipu.poplar.program.Sequence(), "tile": 0}
 
 
 def _fields(of: Any) -> dict[str, Any]:
@@ -333,6 +353,14 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     "popart.TensorInfo": lambda: {"dtype": "FLOAT", "shape": [2]},
     "popart.getTensorInfo": lambda: {"array": X},
     "popart.initializePoplarDebugInfo": lambda: {"filename": "debug.json"},
+    "poplar.Engine": lambda: {"graph": _poplar_graph(), "programs": []},
+    "poplar.Graph": lambda: {"target": _poplar_graph().getTarget()},
+    "poplar.Interval": lambda: {"begin": 0, "end": 2},
+    "poplar.call": lambda: {"build": lambda graph, sequence: []},
+    "poplar.cycleCount": _poplar_sequence,
+    "poplar.cycleStamp": _poplar_sequence,
+    "poplar.codelet": lambda: {"kind": "Vertex"},
+    "poplar.concat": lambda: {"first": [_poplar_graph().addVariable(ipu.poplar.FLOAT, [2])]},
     "popart.TrainingSession": lambda: {
         **_inference_session(),
         "loss": "y",
@@ -501,6 +529,7 @@ HOST = (
     "check_pipeline",
     "popart",
     "popdist",
+    "poplar",
     "poptorch",
     "pva",
     "report",

@@ -125,10 +125,13 @@ def compute_code_bytes(
     for use in uses:
         copies = use.count_code_copies(outlines)
         for vertices in use.vertices:
-            place = use.find_tiles(vertices.tiles, tiles)
+            place: np.ndarray = use.find_tiles(vertices.tiles, tiles)
+            vertices_per_tile: int | np.ndarray = vertices.copies * vertices.per_tile
+            if vertices.where is not None:
+                place = np.flatnonzero(vertices.where.array)
+                vertices_per_tile = vertices.where.array[place]
             tiles_of_kind.setdefault(vertices.kind, np.zeros(tiles, dtype=np.int64))[place] = 1
-            vertices_per_tile = copies * vertices.copies * vertices.per_tile
-            state[place] += vertices_per_tile * BYTES_PER_VERTEX
+            state[place] += copies * vertices_per_tile * BYTES_PER_VERTEX
         control += copies * use.phases * BYTES_PER_PHASE
         exchange += copies * use.exchange_code_bytes(tiles, goal)
     code = BYTES_PER_VERTEX_KIND * sum(tiles_of_kind.values(), np.zeros(tiles, dtype=np.int64))

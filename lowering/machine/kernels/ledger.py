@@ -84,6 +84,8 @@ class Ledger:
         """
         name, origin = item.name, user_line_of_entry(item)
         code = item.operations, rearranging is not None
+        if costs.step is not None and costs.step.where:
+            origin = costs.step.where
         primitive, dtype = item.operations[0].name, _widest_dtype(item.operations[-1])
         path, direction, label = call_path(item.eqn), item.direction, item.label
         units = name_units(costs.units, dtype) if costs.flops else ""
@@ -100,11 +102,13 @@ class Ledger:
             runs=1,
         )
         total.flops, total.bytes, total.tiles = costs.flops, bytes_, tiles
+        total.first_tile, total.vertices, total.step = first_tile, costs.vertices, costs.step
         number = self._numbers((*code, item.backward, direction, origin, path, item.scope, label))
         with self.steps.count_for_total(total, number):
             if rearranging is not None:
                 self.steps.run_phases(name, origin, (rearranging,))
             self.steps.run_phases(name, origin, costs.phases, costs.repeats)
+            self._run_links(total, name, origin, costs)
             link_cycles = self._collectives.collective_cycles(item.operations[0])
             if link_cycles:
                 self.steps.append_step("inter_ipu", name, origin, link_cycles)
@@ -125,6 +129,17 @@ class Ledger:
         if primitive in (_ON_TABLES & self._on_host) - self._remote:
             self._note_assumption(item, "what the host does with its table takes no time")
         return number
+
+    def _run_links(self, total: Total, name: str, origin: str, costs: Cost) -> None:
+        """Runs what an operation moves to or from the host and streaming memory, as it says."""
+        name = f"{name}/{costs.step.name}" if costs.step is not None else name
+        if costs.host_bytes:
+            cycles = self._host.host_transfer_cycles([costs.host_bytes])
+            self.steps.append_step("host", name, origin, cycles)
+        if costs.remote_bytes:
+            total.remote_bytes = costs.remote_bytes
+            cycles = remote_memory_cycles(self._target, costs.remote_bytes)
+            self.steps.append_step("remote", name, origin, cycles)
 
     def charge_move(
         self, total: Total, name: str, phase: Phase, steps: Supersteps, times: int = 1

@@ -6,7 +6,9 @@ import dataclasses as dc
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from lowering.ground import Superstep
 from lowering.jaxprs import CallPath
+from lowering.machine.cost import Vertices
 from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.kernels.kernel_memory import KernelMemory
@@ -41,6 +43,9 @@ class Total:
       direction: the direction of the pass that they belong to.
       dtype: the type of the numbers that they work on; "" for moves of data.
       units: the name of the roof of the units that compute them, see `roofline`; "" for none.
+      first_tile: where its vertices begin.
+      vertices: its vertices, by kind.
+      step: what the user has laid out on tiles; None for all else.
       bubble_cycles: for transfers after ticks, cycles that the IPU waits in ticks without a task.
     """
 
@@ -63,6 +68,9 @@ class Total:
     exchange_bytes: float = 0.0
     remote_bytes: float = 0.0
     tiles: int = 0
+    first_tile: int = 0
+    vertices: tuple[Vertices, ...] = ()
+    step: Superstep | None = None
 
     def without_runs(self) -> Total:
         """Returns a total of the same operations without any runs."""

@@ -1,0 +1,90 @@
+"""Graphs within functions of JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.poplar import poputil
+from ipujax.poplar import program as programs
+from ipujax.poplar.devices import IPUModel
+from ipujax.poplar.element_access import read_elements
+from ipujax.poplar.element_types import type_of_dtype
+from ipujax.poplar.engine_checks import check_programs
+from ipujax.poplar.exceptions import check, graph_connection_error
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.graph_parts import NO_TILE, DataStream
+from ipujax.poplar.host_values import initial_state
+from ipujax.poplar.lower_program import ProgramLowering
+from ipujax.poplar.stream_connections import StreamConnections
+from ipujax.poplar.tensors import Tensor
+from ipujax.poplar.user_places import user_place
+from ipujax.poplar.written_elements import WrittenElements
+
+
+@check.guard
+def call(build: Callable[..., Any], *arrays: Any) -> Any:
+    """Runs a program of a graph as a part of a function of JAX.
+
+    Within `ipu.compile` its compute sets and copies are a part of the program, on their tiles;
+    elsewhere it is plain JAX, which `jit`, `grad` and `vmap` transform. The graph is made for one
+    second-generation IPU, each time that the function is traced.
+
+    Args:
+      build: `build(graph, sequence, *tensors)` adds programs to the sequence and returns tensors:
+        one, or a pytree of them. What it does not map is mapped linearly.
+      *arrays: one for each tensor, of an element type of Poplar.
+
+    Returns:
+      The arrays of the tensors that `build` returns, in the same pytree.
+
+    Raises:
+      poplar_error: for what an `Engine` refuses, and for streams, which need one.
+    """
+    check.require_function(build, "build")
+    graph, sequence = Graph(IPUModel().createDevice().getTarget()), programs.Sequence()
+    values = [jnp.asarray(array) for array in arrays]
+    tensors = [
+        graph.addVariable(type_of_dtype(array.dtype), array.shape, f"argument{i}")
+        for i, array in enumerate(values)
+    ]
+    results = build(graph, sequence, *tensors)
+    for tensor in tensors:
+        if (graph.tile_of[tensor.elements] == NO_TILE).all():
+            poputil.mapTensorLinearly(graph, tensor)
+    is_tensor = lambda leaf: isinstance(leaf, Tensor)  # noqa: E731
+    leaves, tree = jax.tree.flatten(results, is_leaf=is_tensor)
+    for leaf in leaves:
+        check.require_instance(leaf, Tensor, "what build returns", "tensors")
+    _check_graph(graph, sequence, tensors, leaves)
+    lowering = ProgramLowering(graph, StreamConnections(graph), [sequence])
+    held = {number: array.reshape(-1) for number, array in enumerate(values)}
+    after = lowering.run(sequence, initial_state(graph, held))
+    return jax.tree.unflatten(
+        tree, [read_elements(graph, after, t.elements, t.type.dtype) for t in leaves]
+    )
+
+
+def _check_graph(
+    graph: Graph, sequence: programs.Sequence, arguments: list[Tensor], results: list[Tensor]
+) -> None:
+    """Raises an error for what an engine refuses, and for streams."""
+    check_programs(graph, [sequence])
+    for part in sequence.walk():
+        if isinstance(part, programs.Copy):
+            for side in (part.src, part.dst):
+                if isinstance(side, DataStream):
+                    raise graph_connection_error(
+                        f"a copy of stream '{side.name}' in poplar.call",
+                        where=part.where,
+                        fix="give an array to call, or return a tensor",
+                    )
+    written = WrittenElements(graph)
+    for tensor in arguments:
+        written.known[tensor.elements] = True
+    written.run(sequence)
+    for tensor in results:
+        written.require(tensor.elements, "poplar.call", user_place())

@@ -1,0 +1,68 @@
+"""The vertex types that a graph knows, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipujax.poplar.codelets import Codelet, make_codelet
+from ipujax.poplar.cpp_codelets import PLAIN_FIELDS, CppSource, read_source
+from ipujax.poplar.cpp_source import canonical_name
+from ipujax.poplar.exceptions import unknown_vertex_type
+from ipujax.poplar.user_places import user_place
+
+
+class CodeletTable:
+    """Codelets by name, and the texts in C++ whose templates make more of them."""
+
+    def __init__(self) -> None:
+        self._codelets: dict[str, Codelet] = {}
+        self._sources: list[CppSource] = []
+
+    def names(self) -> list[str]:
+        """Returns the names of all vertex types, and those of templates as `Name<...>`."""
+        classes = [each for source in self._sources for each in source.classes.values()]
+        return [*self._codelets, *(f"{each.name}<...>" for each in classes if each.is_template)]
+
+    def descriptions(self) -> list[str]:
+        """Returns the names of all vertex types, each with its kind and, below it, its fields."""
+        lines: list[str] = []
+        for name, codelet in self._codelets.items():
+            lines.append(f"{codelet.kind} {name}")
+            fields = [(n, str(f)) for n, f in codelet.fields.items() if n != PLAIN_FIELDS]
+            plain = [(n, f"{np.asarray(v).dtype}, {v}") for n, v in codelet.plain.items()]
+            lines += [f"  {field}: {what}" for field, what in (*fields, *plain)]
+        return lines + [name for name in self.names() if name.endswith("<...>")]
+
+    def add(self, src: Any, *arguments: Any, compileFlags: str = "") -> None:
+        """Adds what `Graph.addCodelets` takes."""
+        if isinstance(src, (list, tuple)):
+            for each in src:
+                self.add(each, *arguments, compileFlags=compileFlags)
+        elif callable(src):
+            for each in (src, *arguments):
+                made = make_codelet(each)
+                self._codelets[made.name] = made
+        else:
+            source = read_source(src, *arguments, compileFlags=compileFlags)
+            self._codelets |= {made.name: made for made in source.make_codelets()}
+            self._sources.append(source)
+
+    def find(self, name: str) -> Codelet:
+        """Returns a codelet; that of a template with arguments is made when it is first wanted.
+
+        Raises:
+          unknown_vertex_type: there is none of that name.
+        """
+        name = canonical_name(name)
+        for source in self._sources:
+            if name not in self._codelets and (made := source.make_instance(name)):
+                self._codelets[name] = made
+        if name not in self._codelets:
+            raise unknown_vertex_type(
+                f"the graph has no vertex type '{name}'",
+                where=user_place(),
+                fix=f"call addCodelets before; known are: {', '.join(self.names()) or 'none'}",
+            )
+        return self._codelets[name]

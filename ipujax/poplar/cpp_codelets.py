@@ -1,0 +1,354 @@
+"""Codelets in C++: compiled for the host, and run as one call of XLA for all vertices of a type."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses as dc
+import enum
+import functools
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from ipujax.poplar import element_types
+from ipujax.poplar.codelets import Codelet, Field
+from ipujax.poplar.cpp_compiler import compile_library, preprocess, refuse_what_hosts_lack
+from ipujax.poplar.cpp_source import (
+    VertexClass,
+    canonical_name,
+    find_vertex_classes,
+    read_tokens,
+)
+from ipujax.poplar.exceptions import (
+    check,
+    graph_object_creation_error,
+    graph_program_compilation_error,
+    poplar_error,
+    type_error,
+)
+from ipujax.poplar.user_places import user_place
+
+if TYPE_CHECKING:
+    from ipujax.poplar.vertex_groups import VertexGroup
+
+PLAIN_FIELDS = "plain fields"
+"""The hidden field with the bytes of the plain fields, which vertices keep from run to run."""
+
+_READS, _WRITES = (0, 2), (1, 2)  # of poplar::Access
+_WIDE = {"DOUBLE": np.float64, "LONGLONG": np.int64, "UNSIGNED_LONGLONG": np.uint64}
+_WROTE_OUTSIDE = re.compile(
+    r"<wrote outside: group (?P<group>\d+) vertex (?P<vertex>\d+) field (?P<field>.*?)>"
+)
+_LIBRARIES: dict[Path, ctypes.CDLL] = {}
+_REGISTERED: set[str] = set()
+
+
+class CodeletFileType(enum.Enum):
+    """What a file of codelets holds."""
+
+    PreprocessedAsmSource = 0
+    AsmSource = 1
+    CppSource = 2
+    CSource = 3
+    IrSource = 4
+    Object = 5
+    Auto = 6
+
+
+_NOT_RUN = {".s", ".S", ".gp", ".o", ".a", ".ll", ".bc"}
+_SOURCES = (CodeletFileType.Auto, CodeletFileType.CppSource, CodeletFileType.CSource)
+
+
+@dc.dataclass(frozen=True, slots=True)
+class PlainField:
+    """A plain field: where its bytes are among those of a vertex's plain fields.
+
+    Attributes:
+      dtype: of an element; raw bytes for a structure.
+      shape: () or (n,).
+      offset: the first byte.
+      default: what the class says that it holds.
+    """
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    offset: int
+    default: np.ndarray
+
+    def encode(self, value: Any, name: str) -> bytes:
+        """Returns the bytes of a value: a number, or as many as the field has.
+
+        Raises:
+          type_error: what is no such value.
+        """
+        try:
+            given = np.asarray(value).astype(self.dtype)
+            flat = given.reshape(self.shape) if given.size > 1 else given
+            return np.broadcast_to(flat, self.shape).tobytes()
+        except (TypeError, ValueError) as error:
+            raise type_error(
+                f"field '{name}' takes {self.dtype}{[*self.shape]}, and not {value!r}: {error}",
+                where=user_place(),
+            ) from error
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class CppVertex:
+    """What a library has of one vertex type.
+
+    Attributes:
+      target: the name of its handler in XLA.
+      estimate: sizes of rows, the bytes of plain fields, whether loops are marked -> cycles or -1.
+      plain: the plain fields.
+      state_bytes: bytes of the plain fields of a vertex.
+      has_loops: whether the text marks loops.
+    """
+
+    target: str
+    estimate: Any
+    plain: Mapping[str, PlainField]
+    state_bytes: int
+    has_loops: bool
+
+    def state_of(self, values: Mapping[str, Any]) -> np.ndarray:
+        """Returns the bytes of the plain fields, uint8, with values for some of them."""
+        state = np.zeros(self.state_bytes, np.uint8)
+        for name, field in self.plain.items():
+            raw = field.encode(values.get(name, field.default), name)
+            state[field.offset : field.offset + len(raw)] = np.frombuffer(raw, np.uint8)
+        return state
+
+
+class CppSource:
+    """The text of codelets in C++, of which any vertex type can be made.
+
+    Args:
+      text: the text.
+      name: its name in messages.
+      folder: where its own headers are.
+      flags: the compiler's.
+    """
+
+    def __init__(self, text: str, name: str, folder: Path, flags: Sequence[str]):
+        self.name, self._flags = name, tuple(flags)
+        self._preprocessed = preprocess(text, name, folder, flags)
+        tokens = read_tokens(self._preprocessed)
+        refuse_what_hosts_lack(tokens)
+        self._has_loops = any(token.text == "loop" for token in tokens)
+        self.classes = {each.name: each for each in find_vertex_classes(tokens)}
+
+    def make_codelets(self) -> list[Codelet]:
+        """Returns the codelets of all classes, and of all templates that the text instantiates."""
+        wanted: dict[str, VertexClass] = {}
+        for each in self.classes.values():
+            for arguments in each.instances if each.is_template else ("",):
+                wanted[f"{each.name}{arguments}"] = each
+        return self._compile(wanted)
+
+    def make_instance(self, name: str) -> Codelet | None:
+        """Returns the codelet of a template with arguments, such as `Name<float>`, if it has it."""
+        made = self.classes.get(name.partition("<")[0])
+        if made is None or not made.is_template or "<" not in name:
+            return None
+        return self._compile({name: made})[0]
+
+    def _compile(self, wanted: Mapping[str, VertexClass]) -> list[Codelet]:
+        glue = "\n".join(_glue_of(n, *item) for n, item in enumerate(wanted.items()))
+        path = compile_library(self._preprocessed, glue, self.name, self._flags)
+        if path not in _LIBRARIES:
+            _LIBRARIES[path] = ctypes.CDLL(str(path))
+        return [
+            _make_codelet(_LIBRARIES[path], path.stem, number, name, each, self._has_loops)
+            for number, (name, each) in enumerate(wanted.items())
+        ]
+
+
+def read_source(source: Any, *arguments: Any, compileFlags: str = "") -> CppSource:
+    """Reads codelets in C++.
+
+    Args:
+      source: a path, or a file object with the text.
+      *arguments: flags for the compiler, a `CodeletFileType`, in any order.
+      compileFlags: flags for the compiler.
+
+    Raises:
+      NotImplementedError: files of assembly or objects.
+      graph_program_compilation_error: a file that cannot be read or compiled.
+    """
+    is_path = isinstance(source, (str, os.PathLike))
+    name = str(source) if is_path else str(getattr(source, "name", "codelet"))
+    kinds = [each for each in arguments if isinstance(each, CodeletFileType)]
+    if Path(name).suffix in _NOT_RUN or any(kind not in _SOURCES for kind in kinds):
+        raise NotImplementedError(
+            f"'{name}' holds codelets for the chip alone; give their text in C++ to addCodelets"
+        )
+    flags = [each for each in arguments if not isinstance(each, CodeletFileType)]
+    for each in (*flags, compileFlags):
+        check.require_instance(each, str, "compileFlags")
+    try:
+        text = Path(source).read_text() if is_path else source.read()
+    except (OSError, UnicodeError) as error:
+        raise graph_program_compilation_error(
+            f"codelet '{name}' cannot be read: {error}", where=user_place(), fix="name a file"
+        ) from error
+    text = text.decode() if isinstance(text, bytes) else text
+    split = [flag for each in (*flags, compileFlags) for flag in shlex.split(each)]
+    return CppSource(text, name, Path(name).parent, split)
+
+
+def _glue_of(number: int, name: str, each: VertexClass) -> str:
+    visits = " ".join(f'function("{field}", vertex.{field});' for field in each.fields)
+    fields, visible = f"Fields{number}", '__attribute__((visibility("default")))'
+    return f"""namespace ipujax {{
+struct {fields} {{
+  using Type = ::{name};
+  template <class Vertex, class Function> static void visit(Vertex &vertex, Function &&function) {{
+    {visits}
+  }}
+}};
+}}
+extern "C" {{
+{visible} XLA_FFI_Error *ipujax_run_{number}(XLA_FFI_CallFrame *frame) {{
+  return ipujax::run<ipujax::{fields}>(frame);
+}}
+{visible} const char *ipujax_describe_{number}() {{
+  return ipujax::describe<ipujax::{fields}>();
+}}
+{visible} std::int64_t ipujax_estimate_{number}(
+    const std::int64_t *sizes, const char *state, bool hasLoops) {{
+  return ipujax::estimate<ipujax::{fields}>(sizes, state, hasLoops);
+}}
+}}"""
+
+
+def _make_codelet(
+    library: ctypes.CDLL, key: str, number: int, name: str, each: VertexClass, has_loops: bool
+) -> Codelet:
+    describe, estimate = library[f"ipujax_describe_{number}"], library[f"ipujax_estimate_{number}"]
+    describe.restype, estimate.restype = ctypes.c_char_p, ctypes.c_int64
+    fields: dict[str, Field] = {}
+    plain: dict[str, PlainField] = {}
+    for one in json.loads(describe()):
+        if "rank" in one:
+            fields[one["name"]] = _connected_field(one, name, each)
+        else:
+            plain[one["name"]] = _plain_field(one)
+    if plain:
+        fields[PLAIN_FIELDS] = Field(element_types.UNSIGNED_CHAR, 1, True, True)
+    if not any(field.is_written for field in fields.values()):
+        raise graph_object_creation_error(
+            f"codelet '{name}' writes nothing", where=each.place, fix="give it an Output or InOut"
+        )
+    target = f"ipujax_{key}_{number}"
+    _register(target, library[f"ipujax_run_{number}"])
+    state_bytes = max((f.offset + f.default.nbytes for f in plain.values()), default=0)
+    vertex = CppVertex(target, estimate, MappingProxyType(plain), state_bytes, has_loops)
+    defaults = MappingProxyType({field: one.default for field, one in plain.items()})
+    names = MappingProxyType({field: field for field in (*fields, *plain)})
+    run = functools.partial(_run_batch, vertex)
+    return Codelet(
+        canonical_name(name),
+        run,
+        each.kind,
+        MappingProxyType(fields),
+        defaults,
+        None,
+        names,
+        vertex,
+    )
+
+
+def _register(target: str, function: Any) -> None:
+    if target in _REGISTERED:
+        return
+    _REGISTERED.add(target)
+    jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(function), platform="cpu")
+
+
+def _connected_field(one: Mapping[str, Any], name: str, each: VertexClass) -> Field:
+    type = getattr(element_types, one["type"] or "none", None)
+    if type is None:
+        raise graph_program_compilation_error(
+            f"field '{one['name']}' of codelet '{name}' has elements of no type of tensors",
+            where=each.place,
+            fix="tensors have float, half, bool, and integers of at most 32 bits",
+        )
+    is_read, is_written = one["access"] in _READS, one["access"] in _WRITES
+    return Field(type, one["rank"], is_read, is_written, keeps_unwritten=not is_read)
+
+
+def _plain_field(one: Mapping[str, Any]) -> PlainField:
+    type = getattr(element_types, one["type"], None)
+    dtype = np.dtype(_WIDE.get(one["type"], type.dtype if type else np.uint8))
+    count = one["bytes"] // dtype.itemsize
+    shape = (count,) if one["is_array"] or count > 1 else ()
+    default = np.frombuffer(bytes.fromhex(one["default"]), dtype).reshape(shape)
+    return PlainField(dtype, shape, one["offset"], default)
+
+
+def _run_batch(
+    vertex: CppVertex, group: VertexGroup, operands: Mapping[str, jax.Array]
+) -> dict[str, jax.Array]:
+    """Returns the written fields of all vertices of a group, [vertices, *the field's shape].
+
+    Args:
+      vertex: the type.
+      group: the vertices.
+      operands: what each field holds: [vertices or 1, *its shape].
+    """
+    fields, count = group.codelet.fields, len(group.vertices)
+    given: list[jax.Array | np.ndarray] = []
+    results: dict[str, jax.ShapeDtypeStruct] = {}
+    for name, field in fields.items():
+        given.append(operands[name])
+        if field.rank == 2:
+            given.append(np.array(group.rows[name], np.int32))
+        if field.is_written:
+            one = group.shape_of(name)
+            results[name] = jax.ShapeDtypeStruct((count, *one.shape), one.dtype)
+    call = jax.ffi.ffi_call(vertex.target, [*results.values()])
+    return dict(zip(results, call(*given, group=np.int64(group.number)), strict=True))
+
+
+def explain_failure(error: Exception, groups: Iterable[VertexGroup]) -> poplar_error | None:
+    """Returns what a run of codelets in C++ did wrong, or None for other failures."""
+    if (found := _WROTE_OUTSIDE.search(str(error))) is None:
+        return None
+    group = next(each for each in groups if each.number == int(found["group"]))
+    vertex = group.vertices[int(found["vertex"])]
+    tensor = vertex.connections[found["field"]]
+    return graph_program_compilation_error(
+        f"{vertex} on tile {vertex.tile} writes outside of field '{found['field']}', {tensor}",
+        where=vertex.where,
+        fix="keep indices in its compute below the field's size",
+    )
+
+
+def estimate_cycles(group: VertexGroup, values: Mapping[str, Any]) -> float | None:
+    """Returns the cycles that a codelet in C++ says of a vertex itself, or None.
+
+    Args:
+      group: vertices of its shape.
+      values: what its plain fields hold at first.
+    """
+    vertex = group.codelet.native
+    if vertex is None:
+        return None
+    sizes: list[int] = []
+    for name, field in group.codelet.fields.items():
+        if name != PLAIN_FIELDS:
+            rows = group.rows[name] if field.rank == 2 else group.shape_of(name).shape or (1,)
+            sizes += [len(rows), *rows]
+    given, state = np.array(sizes, np.int64), vertex.state_of(values)
+    cycles = vertex.estimate(
+        ctypes.c_void_p(given.ctypes.data), ctypes.c_void_p(state.ctypes.data), vertex.has_loops
+    )
+    return None if cycles < 0 else float(cycles)

@@ -1,0 +1,154 @@
+"""The host's C++ compiler: codelets as shared libraries, kept by what they are made of."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import jax
+
+from ipujax.driver import executable_cache
+from ipujax.ground import ForeignFolderError, files, open_own_folder
+from ipujax.poplar.cpp_source import Token
+from ipujax.poplar.exceptions import graph_program_compilation_error
+from ipujax.poplar.user_places import user_place
+
+INCLUDE = Path(__file__).parent / "include"
+# No exceptions, as on the chip; short vectors are read through pointers to their elements.
+FLAGS = (
+    "-std=c++17 -O2 -fPIC -fno-strict-aliasing -fno-exceptions -ffp-contract=off -w "
+    "-fdiagnostics-color=never -fvisibility=hidden"
+).split()
+SHOWN_LINES = 40
+_ERROR = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: .*$", re.M)
+_ASSEMBLY = {"asm", "__asm__", "__asm"}
+_TARGET = re.compile(r'\btarget\s*\(\s*"(?:supervisor|worker)"\s*\)')
+_BUILTIN = "__builtin_ipu_"
+
+
+def preprocess(text: str, name: str, folder: Path, flags: Sequence[str]) -> str:
+    """Returns a codelet's text after the preprocessor, with the glue's header below it.
+
+    Args:
+      text: the text.
+      name: its name in the compiler's messages.
+      folder: where its own headers are.
+      flags: the user's.
+    """
+    source = f'# 1 "{name}"\n{text}\n#include <ipujax/run_vertices.hpp>\n'
+    includes = ["-iquote", str(folder), "-isystem", str(INCLUDE)]
+    includes += ["-isystem", jax.ffi.include_dir()]
+    made = _run_compiler(["-E", *includes, *FLAGS, *flags, "-x", "c++", "-"], source, name)
+    return _TARGET.sub("unused", made)
+
+
+def compile_library(preprocessed: str, glue: str, name: str, flags: Sequence[str]) -> Path:
+    """Returns the shared library of a codelet; compiled if the cache does not have it.
+
+    Args:
+      preprocessed: what `preprocess` returns.
+      glue: what is appended, for the vertex types that are wanted.
+      name: its name in the compiler's messages.
+      flags: the user's.
+
+    Raises:
+      graph_program_compilation_error: there is no compiler, or it refuses the text.
+    """
+    source = f'{preprocessed}\n# 1 "glue"\n{glue}\n'
+    key = "\n".join([_compiler_version(), *FLAGS, *flags, source])
+    with _cache_folder() as folder:
+        path = folder / f"{hashlib.sha256(key.encode()).hexdigest()}.codelets.so"
+        if not path.exists():
+            with files.replace_file_by_name(path) as new:
+                # The preprocessor has seen the text already, and its lines name the user's.
+                command = ["-shared", *FLAGS, *flags, "-x", "c++-cpp-output", "-", "-o", new]
+                _run_compiler(command, source, name)
+        return path
+
+
+def refuse_what_hosts_lack(tokens: Sequence[Token]) -> None:
+    """Raises an error for assembly, and for intrinsics without a scalar form.
+
+    Raises:
+      graph_program_compilation_error: with the user's line.
+    """
+    for token in tokens:
+        if token.text in _ASSEMBLY:
+            raise graph_program_compilation_error(
+                "inline assembly does not run on the host",
+                where=token.place,
+                fix="write it in C++, or keep it for the chip with #ifdef __IPU__",
+            )
+        if token.text.startswith(_BUILTIN) and token.text not in _known_builtins():
+            raise graph_program_compilation_error(
+                f"the intrinsic {token.text} has no scalar form here",
+                where=token.place,
+                fix=f"write it in C++; there are: {', '.join(sorted(_known_builtins()))}",
+            )
+
+
+@functools.cache
+def _known_builtins() -> frozenset[str]:
+    text = (INCLUDE / "ipudef.h").read_text()
+    return frozenset(re.findall(rf"^#define ({_BUILTIN}\w+) ", text, re.M))
+
+
+def _compiler_command() -> list[str]:
+    command = shlex.split(os.environ.get("CXX", "")) or ["c++"]
+    if shutil.which(command[0]) is None:
+        raise graph_program_compilation_error(
+            f"there is no C++ compiler: {command[0]!r} is not found",
+            where=user_place(),
+            fix="install one, such as g++, or name one in the variable CXX",
+        )
+    return command
+
+
+def _compiler_version() -> str:
+    command = _compiler_command()
+    return _version_of(*command)
+
+
+@functools.cache
+def _version_of(*command: str) -> str:
+    return subprocess.run([*command, "--version"], capture_output=True, text=True).stdout
+
+
+def _run_compiler(arguments: Sequence[str], source: str, name: str) -> str:
+    command = [*_compiler_command(), *arguments]
+    done = subprocess.run(command, input=source, capture_output=True, text=True)
+    if done.returncode == 0:
+        return done.stdout
+    places = [f"{each['file']}:{each['line']}" for each in _ERROR.finditer(done.stderr)]
+    users = [place for place in places if not place.startswith((str(INCLUDE), "glue:"))]
+    message = "\n".join(done.stderr.splitlines()[:SHOWN_LINES])
+    raise graph_program_compilation_error(
+        f"the compiler refuses codelet '{name}':\n{message}",
+        where=users[0] if users else user_place(),
+        fix="mend what it says",
+    )
+
+
+@contextlib.contextmanager
+def _cache_folder() -> Generator[Path]:
+    """Yields the folder of compiled programs, or a temporary one that only this user can change."""
+    chosen = executable_cache.cache_folder()
+    own = Path(tempfile.gettempdir()) / f"ipujax-codelets-{os.geteuid()}"
+    try:
+        with contextlib.nullcontext() if chosen else open_own_folder(own, create=True):
+            yield chosen or own
+    except (ForeignFolderError, OSError) as error:
+        raise graph_program_compilation_error(
+            f"compiled codelets cannot be kept: {error}",
+            where=user_place(),
+            fix="name a folder in TF_POPLAR_FLAGS=--executable_cache_path=FOLDER",
+        ) from error

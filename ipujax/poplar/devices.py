@@ -1,0 +1,153 @@
+"""Targets and devices: virtual IPUs that graphs are made for."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import enum
+
+from ipujax.poplar.element_types import Type, require_type
+from ipujax.poplar.exceptions import check
+from ipujax.system import targets
+
+_TARGETS = {"ipu1": targets.IPU1, "ipu2": targets.IPU2, "ipu21": targets.IPU21}
+VECTOR_BYTES = 8
+
+
+class TargetType(enum.Enum):
+    """The kind of a target."""
+
+    CPU = 0
+    IPU = 1
+    IPU_MODEL = 2
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Target:
+    """What a graph is made for.
+
+    Attributes:
+      version: the chip, "ipu1", "ipu2" or "ipu21".
+      ipus: how many there are.
+      tiles: tiles of each that a graph may use.
+      type: the kind of target.
+    """
+
+    version: str
+    ipus: int
+    tiles: int
+    type: TargetType
+
+    @property
+    def chip(self) -> targets.Target:
+        """The chip with as many tiles, for the machine model."""
+        return dc.replace(_TARGETS[self.version], tiles_per_ipu=self.tiles)
+
+    def getNumTiles(self) -> int:
+        """The tiles of all IPUs."""
+        return self.ipus * self.tiles
+
+    def getNumIPUs(self) -> int:
+        """The number of IPUs."""
+        return self.ipus
+
+    def getTilesPerIPU(self) -> int:
+        """The tiles of one IPU."""
+        return self.tiles
+
+    def getNumWorkerContexts(self) -> int:
+        """The workers of a tile."""
+        return self.chip.workers
+
+    def getBytesPerTile(self) -> int:
+        """The bytes of a tile's memory."""
+        return self.chip.bytes_per_tile
+
+    def getExchangeBytesPerCycle(self) -> int:
+        """The bytes that a tile receives per cycle."""
+        return self.chip.exchange_bytes
+
+    def getDataPathWidth(self) -> int:
+        """The bits of a vector."""
+        return 8 * VECTOR_BYTES
+
+    def getVectorWidth(self, type: Type) -> int:
+        """The elements of a vector."""
+        return max(1, VECTOR_BYTES // require_type(type, "type").size)
+
+    def getTypeSize(self, type: Type) -> int:
+        """The bytes of one element."""
+        return require_type(type, "type").size
+
+    def getTileClockFrequency(self) -> float:
+        """Cycles per second."""
+        return self.chip.clock_hz
+
+    def getTargetType(self) -> TargetType:
+        """The kind of target."""
+        return self.type
+
+
+class Device:
+    """A device: virtual IPUs of one target."""
+
+    def __init__(self, target: Target, id: int = 0):
+        self._target, self._id = target, id
+
+    def getTarget(self) -> Target:
+        """The target to make graphs for."""
+        return self._target
+
+    def getId(self) -> int:
+        """The number of the device."""
+        return self._id
+
+    def attach(self) -> bool:
+        """Attaches; always possible."""
+        return True
+
+    def detach(self) -> None:
+        """Detaches; there is nothing to let go."""
+
+
+@check.guard
+class IPUModel:
+    """A description of virtual IPUs.
+
+    Attributes:
+      numIPUs: how many.
+      tilesPerIPU: tiles of each.
+    """
+
+    def __init__(self, version: str = "ipu2"):
+        if version not in _TARGETS:
+            raise check.value_error(
+                f"there is no IPU version {version!r}", f"give one of {', '.join(_TARGETS)}"
+            )
+        self._version = version
+        self.numIPUs = 1
+        self.tilesPerIPU = _TARGETS[version].tiles_per_ipu
+
+    def createDevice(self) -> Device:
+        """Returns a device of these IPUs."""
+        return Device(_make_target(self._version, self.numIPUs, self.tilesPerIPU, is_model=True))
+
+
+@check.guard
+class DeviceManager:
+    """What hands out devices: virtual IPUs of the second generation."""
+
+    def getDevices(self, type: TargetType = TargetType.IPU, numIpus: int = 1) -> list[Device]:
+        """Returns the devices of so many IPUs: one."""
+        check.require_instance(type, TargetType, "type")
+        return [self.acquireAvailableDevice(numIpus)]
+
+    def acquireAvailableDevice(self, numIpus: int = 1) -> Device:
+        """Returns a device of so many IPUs."""
+        return Device(_make_target("ipu2", numIpus, _TARGETS["ipu2"].tiles_per_ipu, is_model=False))
+
+
+def _make_target(version: str, ipus: int, tiles: int, *, is_model: bool) -> Target:
+    check.require_integer(tiles, "tilesPerIPU", at_least=1)
+    if check.require_integer(ipus, "numIPUs", at_least=1) != 1:
+        raise NotImplementedError("poplar graphs of several IPUs are not there yet")
+    return Target(version, ipus, tiles, TargetType.IPU_MODEL if is_model else TargetType.IPU)

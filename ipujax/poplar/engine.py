@@ -1,0 +1,377 @@
+"""Engines: programs of a graph, ready to run, and what its variables hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ipujax import driver
+from ipujax.poplar import program as programs
+from ipujax.poplar.cpp_codelets import explain_failure
+from ipujax.poplar.devices import Device
+from ipujax.poplar.element_access import State, variables_of
+from ipujax.poplar.engine_checks import check_programs
+from ipujax.poplar.engine_options import read_engine_settings
+from ipujax.poplar.exceptions import (
+    check,
+    control_program_error,
+    index_error,
+    profiling_disabled,
+    stream_connection_error,
+)
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.graph_parts import DataStream, RemoteBuffer
+from ipujax.poplar.host_values import initial_state, put_values
+from ipujax.poplar.lower_program import ProgramLowering
+from ipujax.poplar.lower_steps import key_of_buffer
+from ipujax.poplar.stream_connections import StreamConnections
+from ipujax.poplar.tensors import Tensor
+from ipujax.poplar.tile_memory import check_memory, list_steps, list_tensors
+from ipujax.poplar.user_places import user_place
+from ipujax.poplar.written_elements import WrittenElements
+from ipujax.report import Report, auto_report, place_memory
+from ipujax.system import read_engine_options
+
+
+@check.guard
+class Engine:
+    """The programs of a graph, checked.
+
+    Args:
+      graph: the graph; what is added to it later does not count.
+      programs: one program, or a list of them.
+      options: `{"debug.readUnwritten": "zero"}` has unwritten elements be zero,
+        `debug.allowOutOfMemory` lets tiles hold more than they have, without
+        `debug.retainDebugInformation` there are no reports, and `autoReport.*` has them written.
+        Other options of C++ are listed once in the log.
+
+    Raises:
+      poplar_error: by its kinds, for what `engine_checks` and `tile_memory` find, and for options
+        that C++ does not have.
+    """
+
+    def __init__(self, graph: Graph, programs: Any, options: Mapping[str, str] | None = None):
+        self._graph = graph = check.require_instance(graph, Graph, "graph").root
+        given = programs if isinstance(programs, (list, tuple)) else [programs]
+        self._programs = [_require_program(each) for each in given]
+        self._settings = read_engine_settings(options)
+        check_programs(graph, self._programs)
+        self._streams = StreamConnections(graph)
+        self._lowering = ProgramLowering(graph, self._streams, self._programs)
+        if not self._settings.allows_out_of_memory:
+            steps = list_steps(graph, self._lowering.steps, self._programs)
+            check_memory(graph, list_tensors(graph), steps)
+        self._compiled: dict[int, tuple[Any, list[int], list[int]]] = {}
+        self._written = WrittenElements(graph)
+        self._state: State = self._initial_state()
+        self._settled: set[int] = set()
+        self._is_loaded = False
+
+    def _initial_state(self) -> State:
+        return initial_state(self._graph)
+
+    def load(self, device: Device) -> None:
+        """Loads the engine onto a device."""
+        check.require_instance(device, Device, "device")
+        if device.getTarget() != self._graph.getTarget():
+            raise control_program_error(
+                "the device is of another target than the graph",
+                where=user_place(),
+                fix="make the graph with device.getTarget()",
+            )
+        self._is_loaded = True
+
+    def run(self, index: int = 0, debugName: str = "") -> None:
+        """Runs one of the programs.
+
+        Args:
+          index: its place in the list of programs.
+          debugName: a name for this run; ignored by Poplar's results, and here.
+
+        Raises:
+          stream_connection_error: a stream that is not connected.
+          control_program_error: a read of elements that nothing has written; no such program; an
+            engine that is not loaded.
+        """
+        program = self._program(index)
+        if not self._is_loaded:
+            raise control_program_error(
+                "the engine is not loaded", where=user_place(), fix="call engine.load(device)"
+            )
+        for part in program.walk():
+            for side in (part.src, part.dst) if isinstance(part, programs.Copy) else ():
+                if isinstance(side, DataStream):
+                    self._streams.require_connected(side, part.where)
+        if not self._settings.takes_unwritten_as_zero and index not in self._settled:
+            self._follow(index, program)
+        compiled, numbers, written = self._compile(index)
+        try:
+            results = compiled([self._state[number] for number in numbers])
+            jax.block_until_ready(results)
+        except jax.errors.JaxRuntimeError as error:
+            raise explain_failure(error, self._lowering.steps.all_groups()) or error from None
+        self._state |= dict(zip(written, results, strict=True))
+        jax.effects_barrier()
+
+    def _follow(self, index: int, program: programs.Program) -> None:
+        """Follows what a program writes; programs that change nothing more are settled."""
+        before = self._written.known.copy()
+        try:
+            self._written.run(program)
+        except control_program_error:
+            self._written.known = before
+            raise
+        if not np.array_equal(before, self._written.known):
+            self._settled.clear()
+        else:
+            self._settled.add(index)
+
+    def loadAndRun(self, device: Device, index: int = 0) -> None:
+        """Loads the engine onto a device, and runs one of the programs."""
+        self.load(device)
+        self.run(index)
+
+    def _program(self, index: int) -> programs.Program:
+        index = check.require_integer(index, "index", at_least=0)
+        if index >= len(self._programs):
+            raise control_program_error(
+                f"there is no program {index}",
+                where=user_place(),
+                fix=f"the engine has {len(self._programs)}",
+            )
+        return self._programs[index]
+
+    def _compile(self, index: int) -> tuple[Any, list[int], list[int]]:
+        """Returns the compiled program, the variables that it takes, and those that it gives."""
+        if index not in self._compiled:
+            program = self._program(index)
+            numbers = self._lowering.variables_of_program(program)
+            written = self._lowering.written_by(program)
+
+            def run(arrays: list[jax.Array]) -> list[jax.Array]:
+                after = self._lowering.run(program, dict(zip(numbers, arrays, strict=True)))
+                return [after[number] for number in written]
+
+            compiled = driver.compile(run, name=f"program_{index}")
+            self._compiled[index] = (compiled, numbers, written)
+            self._write_auto_report(index)
+        return self._compiled[index]
+
+    # --- the host ---------------------------------------------------------------------------------
+
+    def connectStream(self, handle: str, begin: np.ndarray) -> None:
+        """Connects a stream with a contiguous array of its dtype, used in place.
+
+        Args:
+          handle: the stream's name.
+          begin: one transfer, or several as a ring.
+        """
+        self._streams.connect(handle, begin)
+
+    def connectStreamToCallback(self, handle: str, callback: Callable[[np.ndarray], None]) -> None:
+        """Connects a stream with a function that fills, or reads, each transfer's array."""
+        self._streams.connect_callback(handle, callback)
+
+    def writeTensor(self, handle: str, buffer: Any) -> None:
+        """Writes a tensor that `Graph.createHostWrite` has named."""
+        tensor = _find_handle(self._graph.host_writes, handle)
+        values = np.asarray(buffer, tensor.type.dtype).reshape(-1)
+        flat = tensor.elements.reshape(-1)
+        if values.size != flat.size:
+            raise index_error(
+                f"{values.size} values for '{handle}', {tensor}",
+                where=user_place(),
+                fix=f"give {flat.size}",
+            )
+        arrays = {n: np.array(self._state[n]) for n in variables_of(self._graph, flat)}
+        put_values(self._graph, arrays, flat, values)
+        self._state |= {number: jnp.asarray(array) for number, array in arrays.items()}
+        if not self._written.known[flat].all():
+            self._written.known[flat] = True
+            self._settled.clear()
+
+    def readTensor(self, handle: str, buffer: np.ndarray | None = None) -> np.ndarray:
+        """Reads a tensor that `Graph.createHostRead` has named.
+
+        Args:
+          handle: its name.
+          buffer: the array to fill and return; a new one of the tensor's shape by default.
+        """
+        tensor = _find_handle(self._graph.host_reads, handle)
+        flat = tensor.elements.reshape(-1)
+        if not self._settings.takes_unwritten_as_zero:
+            self._written.require(flat, f"readTensor('{handle}')", user_place())
+        values = np.empty(flat.size, tensor.type.dtype)
+        for number in variables_of(self._graph, flat):
+            variable = self._graph.variables[number]
+            inside = (flat >= variable.start) & (flat < variable.start + variable.size)
+            held = np.asarray(self._state[number]).view(values.dtype)
+            values[inside] = held[flat[inside] - variable.start]
+        return _fill(buffer, values.reshape(tensor.shape()), f"'{handle}', {tensor}")
+
+    def copyToRemoteBuffer(
+        self, src: Any, handle: str, repeatIndex: int = 0, replicationIndex: int = 0
+    ) -> None:
+        """Writes a row of a remote buffer.
+
+        Args:
+          src: its elements.
+          handle: the buffer's name.
+          repeatIndex: the row.
+          replicationIndex: the replica: 0.
+        """
+        buffer, row = self._find_row(handle, repeatIndex, replicationIndex)
+        values = np.asarray(src, buffer.type.dtype).reshape(-1)
+        if values.size != buffer.size:
+            raise index_error(
+                f"{values.size} values for a row of remote buffer '{handle}'",
+                where=user_place(),
+                fix=f"give {buffer.size}",
+            )
+        key = key_of_buffer(buffer)
+        rows = np.array(self._state[key])
+        rows[row] = values
+        self._state[key] = jnp.asarray(rows)
+
+    def copyFromRemoteBuffer(
+        self,
+        handle: str,
+        dst: np.ndarray | None = None,
+        repeatIndex: int = 0,
+        replicationIndex: int = 0,
+    ) -> np.ndarray:
+        """Reads a row of a remote buffer.
+
+        Args:
+          handle: the buffer's name.
+          dst: the array to fill and return; a new one by default.
+          repeatIndex: the row.
+          replicationIndex: the replica: 0.
+        """
+        buffer, row = self._find_row(handle, repeatIndex, replicationIndex)
+        values = np.asarray(self._state[key_of_buffer(buffer)])[row]
+        return _fill(dst, values, f"remote buffer '{handle}'")
+
+    def _find_row(self, handle: str, row: int, replica: int) -> tuple[RemoteBuffer, slice]:
+        buffer = self._graph.remote_buffers.get(check.require_instance(handle, str, "handle"))
+        if buffer is None:
+            raise stream_connection_error(
+                f"the graph has no remote buffer '{handle}'",
+                where=user_place(),
+                fix=f"it has: {', '.join(self._graph.remote_buffers) or 'none'}",
+            )
+        if check.require_integer(replica, "replicationIndex", at_least=0):
+            raise index_error(f"replica {replica}", where=user_place(), fix="there is one, 0")
+        row = check.require_integer(row, "repeatIndex", at_least=0)
+        self._streams.require_rows(buffer, user_place(), np.array([row]))
+        return buffer, slice(row * buffer.size, (row + 1) * buffer.size)
+
+    # --- reports ----------------------------------------------------------------------------------
+
+    def report(self, program: int = 0) -> Report:
+        """Returns the modelled cost of one run of a program.
+
+        `memory` holds the graph's variables and constants on the tiles that they are mapped to.
+
+        Raises:
+          profiling_disabled: the options have no information retained.
+        """
+        if not self._settings.keeps_reports:
+            raise profiling_disabled(
+                'the engine was made with {"debug.retainDebugInformation": "false"}',
+                where=user_place(),
+                fix="leave that out",
+            )
+        lowered = self._lower(program)
+        steps = list_steps(self._graph, self._lowering.steps, [self._program(program)])
+        buffers = self._graph.remote_buffers.values()
+        return place_memory(
+            lowered.report(self._graph.getTarget().chip),
+            list_tensors(self._graph),
+            steps,
+            sum(buffer.repeats * buffer.size * buffer.type.size for buffer in buffers),
+        )
+
+    getReport = report
+
+    def printProfileSummary(
+        self, outputStream: Any = None, options: Mapping[str, str] | None = None
+    ) -> None:
+        """Prints the reports of all programs.
+
+        Args:
+          outputStream: the text file to print to; standard output by default.
+          options: `showExecutionSteps` adds a line for each step of a call.
+        """
+        flags = check.require_instance(options, Mapping, "options", "a dict", optional=True) or {}
+        shows_steps = str(flags.get("showExecutionSteps", "false")).lower() == "true"
+        for index in range(len(self._programs)):
+            report = self.report(index)
+            print(report, file=outputStream)
+            for step in report.steps if shows_steps else ():
+                print(f"{step.start_cycle:>12,} {step.kind:9} {step.name}", file=outputStream)
+
+    def _lower(self, index: int) -> Any:
+        compiled, numbers, _ = self._compile(index)
+        return compiled.lower([self._state[number] for number in numbers])
+
+    def _write_auto_report(self, index: int) -> None:
+        """Writes the reports of a program that the options ask for."""
+        if self._settings.auto_report:
+            reportable = _ReportedProgram(self, index, self._lower(index))
+            auto_report.write_auto_report(
+                reportable, read_engine_options(self._settings.auto_report)
+            )
+
+
+class _ReportedProgram:
+    """A program of an engine, for reports that are written by themselves."""
+
+    def __init__(self, engine: Engine, index: int, lowered: Any):
+        self._engine, self._index, self._lowered = engine, index, lowered
+        self.program = lowered.program
+
+    def compute_program_hash(self) -> str:
+        """Returns a text that tells the program from all others."""
+        return self._lowered.compute_program_hash()
+
+    def report(self) -> Report:
+        """Models the cost of the program."""
+        return self._engine.report(self._index)
+
+    def as_text(self, *, origins: bool = False) -> str:
+        """Returns the program as text."""
+        return self._lowered.as_text(origins=origins)
+
+
+def _require_program(value: Any) -> programs.Program:
+    return programs.require_program(value)
+
+
+def _find_handle(handles: Mapping[str, Tensor], handle: str) -> Tensor:
+    if handle not in handles:
+        raise stream_connection_error(
+            f"the graph has no host copy '{handle}'",
+            where=user_place(),
+            fix=f"it has: {', '.join(handles) or 'none'}",
+        )
+    return handles[handle]
+
+
+def _fill(buffer: np.ndarray | None, values: np.ndarray, what: str) -> np.ndarray:
+    """Fills an array of the user's with values, or returns them in a new one."""
+    if buffer is None:
+        return values.copy()
+    check.require_instance(buffer, np.ndarray, "the array to fill", "a NumPy array")
+    if buffer.size != values.size or buffer.dtype != values.dtype:
+        raise index_error(
+            f"the array has {buffer.size} elements of {buffer.dtype}, and {what} has {values.size} "
+            f"of {values.dtype}",
+            where=user_place(),
+        )
+    buffer[...] = values.reshape(buffer.shape)
+    return buffer

@@ -1,0 +1,456 @@
+"""Graphs: variables on tiles, compute sets and their vertices, streams."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ipujax.poplar.codelet_table import CodeletTable
+from ipujax.poplar.codelets import make_codelet
+from ipujax.poplar.devices import Device, Target
+from ipujax.poplar.element_types import Type, require_type
+from ipujax.poplar.exceptions import (
+    check,
+    graph_connection_error,
+    graph_object_creation_error,
+    index_error,
+    invalid_tile_mapping,
+    stream_connection_error,
+    type_error,
+)
+from ipujax.poplar.graph_parts import (
+    NO_TILE,
+    ComputeSet,
+    DataStream,
+    FieldRef,
+    Function,
+    RemoteBuffer,
+    Variable,
+    Vertex,
+)
+from ipujax.poplar.tensors import Interval, Tensor, concat
+from ipujax.poplar.user_places import user_place
+
+
+@check.guard
+class Graph:
+    """A graph of variables, vertices and compute sets for one target.
+
+    Args:
+      target: the target, or a device of it.
+    """
+
+    def __init__(self, target: Target | Device):
+        if isinstance(target, Device):
+            target = target.getTarget()
+        self._target = check.require_instance(target, Target, "target")
+        self.variables: list[Variable] = []
+        self.starts: list[int] = []
+        self.tile_of = np.full(1024, NO_TILE, np.int32)
+        self.size = 0
+        self.codelets = CodeletTable()
+        self.initial_values: list[tuple[np.ndarray, np.ndarray]] = []
+        self.streams: dict[str, DataStream] = {}
+        self.host_writes: dict[str, Tensor] = {}
+        self.host_reads: dict[str, Tensor] = {}
+        self.remote_buffers: dict[str, RemoteBuffer] = {}
+        self.estimators: dict[str, Callable[..., float]] = {}
+
+    @property
+    def root(self) -> Graph:
+        """The graph that holds everything: this one, unless it is a virtual graph."""
+        return self
+
+    def getTarget(self) -> Target:
+        """The target."""
+        return self._target
+
+    # --- variables --------------------------------------------------------------------------------
+
+    def addVariable(self, type: Type, shape: Sequence[int], debugContext: str = "") -> Tensor:
+        """Adds a variable, on no tile yet.
+
+        Args:
+          type: the element type.
+          shape: the extents.
+          debugContext: its name.
+        """
+        return self._add(type, shape, debugContext, None)
+
+    def addConstant(
+        self, type: Type, shape: Sequence[int], values: Any, debugContext: str = ""
+    ) -> Tensor:
+        """Adds a constant, on no tile yet.
+
+        Args:
+          type: the element type.
+          shape: the extents.
+          values: one number for all elements, or one for each.
+          debugContext: its name.
+        """
+        dtype = require_type(type, "type").dtype
+        flat = np.asarray(values, dtype).reshape(-1)
+        size = math.prod(shape)
+        if flat.size not in (1, size):
+            raise index_error(
+                f"constant of shape {list(shape)} with {flat.size} values",
+                where=user_place(),
+                fix=f"give one value, or {size}",
+            )
+        return self._add(type, shape, debugContext, np.broadcast_to(flat, size), "constants")
+
+    def clone(self, tensor: Tensor, debugContext: str = "") -> Tensor:
+        """Adds a variable of a tensor's type, shape and mapping."""
+        new = self.addVariable(tensor.type, tensor.shape(), debugContext or f"{tensor.name}_clone")
+        self.tile_of[new.elements] = self.tile_of[self._own(tensor).elements]
+        return new
+
+    def add_vertex_state(self, type: Type, shape: Sequence[int], name: str) -> Tensor:
+        """Adds a variable that vertices keep their plain fields in."""
+        return self._add(type, shape, name, None, "vertex_state")
+
+    def _add(
+        self,
+        type: Type,
+        shape: Sequence[int],
+        name: str,
+        values: np.ndarray | None,
+        category: str = "variables",
+    ) -> Tensor:
+        type = require_type(type, "type")
+        extents = tuple(check.require_integer(n, "an extent", at_least=0) for n in shape)
+        size, number = math.prod(extents), len(self.variables)
+        name = check.require_instance(name, str, "debugContext") or f"variable{number}"
+        start, self.size = self.size, self.size + size
+        if self.size > self.tile_of.size:
+            room = np.full(max(self.size, 2 * self.tile_of.size), NO_TILE, np.int32)
+            room[: self.tile_of.size] = self.tile_of
+            self.tile_of = room
+        self.variables.append(Variable(name, number, start, size, type, values, category))
+        self.starts.append(start)
+        return Tensor(self.root, np.arange(start, self.size).reshape(extents), type, name)
+
+    def variable_of(self, element: int) -> Variable:
+        """Returns the variable that an element number belongs to."""
+        return self.variables[int(np.searchsorted(self.starts, element, side="right")) - 1]
+
+    def name_element(self, element: int) -> str:
+        """Returns an element's name for messages, such as `element 3 of 'x'`."""
+        variable = self.variable_of(element)
+        return f"element {element - variable.start} of '{variable.name}'"
+
+    def setInitialValue(self, what: Tensor | FieldRef, value: Any) -> None:
+        """Sets what a tensor holds when the engine is loaded, or what a plain field holds.
+
+        Args:
+          what: the tensor, or the field.
+          value: one number for all elements, or one for each.
+        """
+        if isinstance(what, FieldRef):
+            if what.field not in what.vertex.codelet.plain:
+                self._refuse_value_for_connected_field(what)
+            what.vertex.set_plain(what.field, value)
+            return
+        elements = self._own(what).elements
+        values = np.asarray(value, what.type.dtype)
+        if values.size not in (1, elements.size):
+            raise index_error(f"{values.size} initial values for {what}", where=user_place())
+        flat = np.broadcast_to(values.reshape(-1), elements.size)
+        self.initial_values.append((elements.reshape(-1), flat))
+
+    @staticmethod
+    def _refuse_value_for_connected_field(what: FieldRef) -> NoReturn:
+        raise graph_connection_error(
+            f"field '{what.field}' of {what.vertex} is no plain field",
+            where=user_place(),
+            fix="connect it with a tensor, whose initial value you set",
+        )
+
+    # --- tiles ------------------------------------------------------------------------------------
+
+    def setTileMapping(self, what: Tensor | Vertex, tile: Any) -> None:
+        """Puts a tensor, a slice of one, or a vertex on tiles.
+
+        Args:
+          what: the tensor or vertex.
+          tile: the tile; for a tensor also a list with, for each tile, the `Interval`s of its
+            flattened elements.
+        """
+        if isinstance(what, Vertex):
+            what.tile = self._require_tile(tile, str(what))
+            return
+        elements = self._own(what).elements
+        if not isinstance(tile, (list, tuple)):
+            self.tile_of[elements] = self._require_tile(tile, str(what))
+            return
+        flat = elements.reshape(-1)
+        for number, intervals in enumerate(tile):
+            for interval in intervals:
+                if interval.last > flat.size:
+                    raise invalid_tile_mapping(f"{interval} of {what}", where=user_place())
+                self.tile_of[flat[interval.first : interval.last]] = self._require_tile(
+                    number, str(what)
+                )
+
+    def getTileMapping(self, tensor: Tensor) -> list[list[Interval]]:
+        """Returns, for each tile, the intervals of the tensor's flattened elements."""
+        tiles = self.tile_of[self._own(tensor).elements.reshape(-1)]
+        mapping: list[list[Interval]] = [[] for _ in range(self._target.getNumTiles())]
+        ends = [*(np.flatnonzero(np.diff(tiles)) + 1).tolist(), tiles.size] if tiles.size else []
+        start = 0
+        for end in ends:
+            if tiles[start] != NO_TILE:
+                mapping[tiles[start]].append(Interval(start, end))
+            start = end
+        return mapping
+
+    def _require_tile(self, tile: Any, what: str) -> int:
+        tile = check.require_integer(tile, "the tile")
+        if not 0 <= tile < self.getTarget().getNumTiles():
+            raise invalid_tile_mapping(
+                f"{what} on tile {tile}",
+                where=user_place(),
+                fix=f"the target has tiles 0 to {self.getTarget().getNumTiles() - 1}",
+            )
+        return tile
+
+    def _own(self, tensor: Any) -> Tensor:
+        check.require_instance(tensor, Tensor, "the tensor")
+        if tensor.graph is not self.root:
+            raise graph_connection_error(f"{tensor} is of another graph", where=user_place())
+        return tensor
+
+    # --- vertices ---------------------------------------------------------------------------------
+
+    def addCodelets(self, src: Any, *arguments: Any, compileFlags: str = "") -> None:
+        """Makes codelets known, in JAX or in C++.
+
+        Args:
+          src: a function in JAX, the path of a file in C++, a file object with its text, or a list
+            of these.
+          *arguments: for C++ the compiler's flags, and a `CodeletFileType`; else more functions.
+          compileFlags: the compiler's flags.
+
+        Raises:
+          graph_program_compilation_error: no compiler, or one that refuses the text.
+          NotImplementedError: for files of assembly or of the chip's code.
+        """
+        self.codelets.add(src, *arguments, compileFlags=compileFlags)
+
+    def addComputeSet(self, debugContext: str = "") -> ComputeSet:
+        """Adds a compute set without vertices."""
+        return ComputeSet(debugContext or "compute_set", self.root)
+
+    def addVertex(
+        self,
+        cs: ComputeSet,
+        vertexType: str | Callable[..., Any],
+        connections: Mapping[str, Any] | None = None,
+    ) -> Vertex:
+        """Adds a vertex to a compute set, on no tile yet.
+
+        Args:
+          cs: the compute set.
+          vertexType: the name of a codelet, or a function in JAX.
+          connections: tensors by field; values for plain fields.
+        """
+        if check.require_instance(cs, ComputeSet, "cs").graph is not self.root:
+            raise graph_object_creation_error(
+                f"compute set '{cs.name}' is of another graph", where=user_place()
+            )
+        if callable(vertexType):
+            self.addCodelets(vertexType)
+            codelet = make_codelet(vertexType)
+        else:
+            codelet = self.codelets.find(check.require_instance(vertexType, str, "vertexType"))
+        vertex = Vertex(cs, codelet, len(cs.vertices), user_place())
+        for field, tensor in (connections or {}).items():
+            self.connect(vertex[field], tensor)
+        cs.vertices.append(vertex)
+        return vertex
+
+    def connect(self, field: FieldRef, tensor: Any) -> None:
+        """Connects a field of a vertex with a tensor; a plain one takes a value."""
+        vertex, name = field.vertex, field.field
+        declared = vertex.codelet.fields.get(name)
+        if declared is None:
+            if isinstance(tensor, Tensor):
+                raise graph_connection_error(
+                    f"field '{name}' of {vertex} is plain: {tensor} cannot be connected",
+                    where=user_place(),
+                    fix="give its value with setInitialValue",
+                )
+            vertex.set_plain(name, tensor)
+            return
+        rows = self._rows_of_connection(tensor, declared.rank)
+        tensor = concat([row.flatten() for row in rows]) if declared.rank == 2 else rows[0]
+        vertex.rows[name] = tuple(row.numElements() for row in rows)
+        if tensor.type != declared.type:
+            raise type_error(
+                f"field '{name}' of {vertex} is {declared.type}, and {tensor} is not",
+                where=user_place(),
+                fix=f"connect a tensor of {declared.type}",
+            )
+        if declared.rank == 0 and tensor.elements.size != 1:
+            raise type_error(
+                f"field '{name}' of {vertex} is a scalar, and {tensor} has "
+                f"{tensor.elements.size} elements",
+                where=user_place(),
+                fix="connect a tensor of one element",
+            )
+        if declared.rank == 1 and tensor.elements.ndim != 1:
+            raise graph_connection_error(
+                f"field '{name}' of {vertex} is a vector, and {tensor} is not",
+                where=user_place(),
+                fix="connect tensor.flatten()",
+            )
+        vertex.connections[name] = tensor
+
+    def _rows_of_connection(self, tensor: Any, rank: int) -> list[Tensor]:
+        """Returns what is connected, for a vector of vectors row by row."""
+        if rank < 2:
+            return [self._own(tensor)]
+        if isinstance(tensor, Tensor) and tensor.rank() != 2:
+            raise graph_connection_error(
+                f"a vector of vectors is connected with {tensor}",
+                where=user_place(),
+                fix="give a tensor of two dimensions, or a list of tensors",
+            )
+        return [self._own(row) for row in tensor]
+
+    def setPerfEstimate(self, vertex: Vertex, cycles: float, flops: int = 0) -> None:
+        """Sets the cycles of a vertex: a worker's for a `Vertex`, else the tile's.
+
+        Args:
+          vertex: the vertex.
+          cycles: its cycles, on every chip.
+          flops: its floating-point operations, for reports.
+        """
+        flops = check.require_integer(flops, "flops", at_least=0)
+        vertex.cycles = check.require_integer(cycles, "cycles", at_least=0)
+        vertex.flops = flops
+
+    def registerPerfEstimator(self, vertexTypeName: str, estimator: Callable[..., float]) -> None:
+        """Sets the function that says how many cycles vertices of a type take.
+
+        Args:
+          vertexTypeName: the name of the codelet.
+          estimator: as `cycles` of `poplar.codelet`.
+        """
+        self.estimators[vertexTypeName] = check.require_function(estimator, "estimator")
+
+    # --- the host ---------------------------------------------------------------------------------
+
+    def addHostToDeviceFIFO(self, handle: str, elementType: Type, numElements: int) -> DataStream:
+        """Adds a stream from the host of so many elements a transfer."""
+        return self._add_stream(handle, elementType, numElements, to_device=True)
+
+    def addDeviceToHostFIFO(self, handle: str, elementType: Type, numElements: int) -> DataStream:
+        """Adds a stream to the host of so many elements a transfer."""
+        return self._add_stream(handle, elementType, numElements, to_device=False)
+
+    def _add_stream(self, name: str, type: Type, size: int, *, to_device: bool) -> DataStream:
+        if name in self.streams:
+            raise stream_connection_error(
+                f"there is a stream '{name}' already", where=user_place(), fix="name it otherwise"
+            )
+        size = check.require_integer(size, "numElements", at_least=0)
+        stream = DataStream(name, require_type(type, "elementType"), size, to_device)
+        self.streams[name] = stream
+        return stream
+
+    def addRemoteBuffer(
+        self,
+        handle: str,
+        elementType: Type,
+        numElements: int,
+        repeats: int = 1,
+        rearrangeOnHost: bool = False,
+        optimiseMemory: bool = False,
+    ) -> RemoteBuffer:
+        """Adds rows of elements in streaming memory, that copies read and write.
+
+        Args:
+          handle: its name, for `Engine.copyToRemoteBuffer` and `copyFromRemoteBuffer`.
+          elementType: the element type.
+          numElements: elements of a row.
+          repeats: how many rows there are.
+          rearrangeOnHost: where data is rearranged; the modelled cost is the same.
+          optimiseMemory: whether that is to save memory; the modelled bytes are the same.
+        """
+        check.require_flag(rearrangeOnHost, "rearrangeOnHost")
+        check.require_flag(optimiseMemory, "optimiseMemory")
+        if handle in self.remote_buffers:
+            raise stream_connection_error(
+                f"there is a remote buffer '{handle}' already",
+                where=user_place(),
+                fix="name it otherwise",
+            )
+        buffer = RemoteBuffer(
+            check.require_instance(handle, str, "handle"),
+            len(self.remote_buffers),
+            require_type(elementType, "elementType"),
+            check.require_integer(numElements, "numElements", at_least=1),
+            check.require_integer(repeats, "repeats", at_least=1),
+        )
+        self.remote_buffers[handle] = buffer
+        return buffer
+
+    def createHostWrite(self, handle: str, tensor: Tensor) -> None:
+        """Has `Engine.writeTensor` write a tensor by a name."""
+        self.host_writes[handle] = self._own(tensor)
+
+    def createHostRead(self, handle: str, tensor: Tensor) -> None:
+        """Has `Engine.readTensor` read a tensor by a name."""
+        self.host_reads[handle] = self._own(tensor)
+
+    def addFunction(self, program: Any) -> Function:
+        """Adds a program that `program.Call` calls."""
+        return Function(program)
+
+    def createVirtualGraph(self, lowerTile: Any, upperTile: int | None = None) -> Graph:
+        """Returns a graph of some tiles of this one, numbered from 0 on.
+
+        What it adds belongs to this graph.
+
+        Args:
+          lowerTile: the first tile; the number of tiles from 0 on, without `upperTile`; or a list
+            of tiles.
+          upperTile: the tile after the last.
+
+        Raises:
+          invalid_tile_mapping: tiles that do not exist, or none.
+        """
+        from ipujax.poplar.virtual_graph import VirtualGraph  # it is a graph itself
+
+        return VirtualGraph(self, self.choose_tiles(lowerTile, upperTile))
+
+    def choose_tiles(self, lower: Any, upper: int | None) -> list[int]:
+        """Returns the tiles that `createVirtualGraph` is asked for."""
+        if isinstance(lower, (list, tuple)):
+            chosen = list(lower)
+        else:
+            first, last = (0, lower) if upper is None else (lower, upper)
+            chosen = [*range(check.require_integer(first, "lowerTile"), last)]
+        if not chosen or len(set(chosen)) != len(chosen):
+            raise invalid_tile_mapping(
+                f"a virtual graph of {len(chosen)} tiles",
+                where=user_place(),
+                fix="give some tiles, each once",
+            )
+        return [self._require_tile(tile, "the virtual graph") for tile in chosen]
+
+    def serialize(self, *_: Any) -> NoReturn:
+        """Refuses: graphs are not written to files."""
+        raise NotImplementedError("poplar.Graph.serialize is left out")
+
+    def createReplicatedGraph(self, *_: Any) -> NoReturn:
+        """Refuses: replicas are those of `ipu.compile`."""
+        raise NotImplementedError("poplar.Graph.createReplicatedGraph is left out")
+
+    def addHostFunction(self, *_: Any) -> NoReturn:
+        """Refuses: the host takes part by streams and their callbacks."""
+        raise NotImplementedError("poplar.Graph.addHostFunction is left out")

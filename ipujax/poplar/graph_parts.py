@@ -1,0 +1,170 @@
+"""What graphs consist of: variables, compute sets, vertices, streams, remote buffers, functions."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipujax.poplar.codelets import Codelet
+from ipujax.poplar.element_types import Type
+from ipujax.poplar.tensors import Tensor
+
+if TYPE_CHECKING:
+    from ipujax.poplar.graph import Graph
+
+NO_TILE = -1
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Variable:
+    """A variable or constant: consecutive element numbers of a graph.
+
+    Attributes:
+      name: the user's name, or one of ours.
+      number: its place among the variables.
+      start: its first element's number.
+      size: how many there are.
+      type: the element type.
+      values: of a constant, its elements; None for a variable.
+      category: of reports: "variables", "constants", or "vertex_state" for vertices' plain fields.
+    """
+
+    name: str
+    number: int
+    start: int
+    size: int
+    type: Type
+    values: np.ndarray | None = None
+    category: str = "variables"
+
+
+@dc.dataclass(eq=False)
+class ComputeSet:
+    """Vertices that run at the same time."""
+
+    name: str
+    graph: Graph
+    vertices: list[Vertex] = dc.field(default_factory=list)
+
+
+@dc.dataclass(eq=False, slots=True)
+class Vertex:
+    """A vertex, as `addVertex` makes it: `vertex["field"]` is one of its fields.
+
+    Attributes:
+      compute_set: where it is in.
+      codelet: its kind.
+      number: its place in the compute set.
+      where: the user's line.
+      connections: tensors by field, flat for a vector of vectors.
+      rows: the sizes of the rows of each field.
+      values: plain fields that have been set.
+      tile: its tile; `NO_TILE` before it is set.
+      cycles: the estimate that has been set for it, if any.
+      flops: the floating-point operations that have been set for it.
+    """
+
+    compute_set: ComputeSet
+    codelet: Codelet
+    number: int
+    where: str
+    connections: dict[str, Tensor] = dc.field(default_factory=dict)
+    rows: dict[str, tuple[int, ...]] = dc.field(default_factory=dict)
+    values: dict[str, Any] = dc.field(default_factory=dict)
+    tile: int = NO_TILE
+    cycles: float | None = None
+    flops: int = 0
+
+    def __getitem__(self, field: str) -> FieldRef:
+        self.codelet.require_field(field)
+        return FieldRef(self, field)
+
+    def set_plain(self, field: str, value: Any) -> None:
+        """Sets what a plain field holds at first."""
+        if self.codelet.native is not None:
+            self.codelet.native.plain[field].encode(value, field)  # which checks it
+        self.values[field] = value
+
+    def __str__(self) -> str:
+        return f"vertex {self.number} ('{self.codelet.name}') of '{self.compute_set.name}'"
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class FieldRef:
+    """A field of a vertex."""
+
+    vertex: Vertex
+    field: str
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class DataStream:
+    """A stream between the host and the device.
+
+    Attributes:
+      name: by which the host connects it.
+      type: the element type.
+      size: elements of one transfer.
+      to_device: the direction.
+    """
+
+    name: str
+    type: Type
+    size: int
+    to_device: bool
+
+    def numElements(self) -> int:
+        """The elements of a transfer."""
+        return self.size
+
+    def elementType(self) -> Type:
+        """The element type."""
+        return self.type
+
+    def handle(self) -> str:
+        """The name."""
+        return self.name
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """A program that `program.Call` calls."""
+
+    body: Any
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class RemoteBuffer:
+    """Rows of elements in streaming memory.
+
+    Attributes:
+      handle: by which the host names it.
+      number: its place among the remote buffers.
+      type: the element type.
+      size: elements of a row.
+      repeats: how many rows there are.
+    """
+
+    handle: str
+    number: int
+    type: Type
+    size: int
+    repeats: int
+
+    def numElements(self) -> int:
+        """The elements of a row."""
+        return self.size
+
+    def getRepeats(self) -> int:
+        """How many rows there are."""
+        return self.repeats
+
+    def elementType(self) -> Type:
+        """The element type."""
+        return self.type
+
+    def getHandle(self) -> str:
+        """The name."""
+        return self.handle

@@ -1,0 +1,3 @@
+// The intrinsics in scalar form.
+#pragma once
+#include <ipudef.h>

@@ -1,0 +1,3 @@
+// printf, to the standard output of the host.
+#pragma once
+#include <cstdio>

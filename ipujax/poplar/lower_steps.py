@@ -1,0 +1,263 @@
+"""The single steps of a program as functions of JAX, each with its cost."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import io_callback
+
+from ipujax.operators import Superstep, run_superstep
+from ipujax.poplar import program as programs
+from ipujax.poplar.element_access import State, read_elements, variables_of, write_elements
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.graph_parts import ComputeSet, DataStream, RemoteBuffer
+from ipujax.poplar.stream_connections import StreamConnections
+from ipujax.poplar.superstep_costs import compute_set_cost, copy_cost, elementwise_cost
+from ipujax.poplar.tensors import Tensor
+from ipujax.poplar.vertex_groups import VertexGroup, group_vertices, run_groups
+
+Step: TypeAlias = programs.Execute | programs.Copy | programs.PrintTensor | programs.Operation
+
+OnDevice: TypeAlias = programs.Execute | programs.Copy | programs.Operation
+
+FREE = Superstep(name="")
+"""What costs nothing: the program's own control, as far as the model goes."""
+
+_FIRST_BUFFER = -2  # the key of the first remote buffer in a state; variables have 0 and above
+
+
+def key_of_buffer(buffer: RemoteBuffer) -> int:
+    """Returns the key under which a state holds a remote buffer, [repeats * elements]."""
+    return _FIRST_BUFFER - buffer.number
+
+
+class StepLowering:
+    """Lowers compute sets, copies and prints of one engine.
+
+    Attributes:
+      graph: the graph.
+      streams: the host's side of its streams.
+    """
+
+    def __init__(self, graph: Graph, streams: StreamConnections):
+        self.graph, self.streams = graph, streams
+        self._groups: dict[ComputeSet, list[VertexGroup]] = {}
+        self._costs: dict[object, Superstep] = {}
+
+    def groups_of(self, compute_set: ComputeSet) -> list[VertexGroup]:
+        """Returns the groups of a compute set; made once."""
+        if compute_set not in self._groups:
+            self._groups[compute_set] = group_vertices(compute_set, len([*self.all_groups()]))
+        return self._groups[compute_set]
+
+    def all_groups(self) -> Iterator[VertexGroup]:
+        """Yields the groups of all compute sets that have been lowered, by their numbers."""
+        return itertools.chain.from_iterable(self._groups.values())
+
+    def cost_of(self, program: Step) -> Superstep:
+        """Returns what one run of a step costs; found once."""
+        key = program.compute_set if isinstance(program, programs.Execute) else program
+        if key not in self._costs:
+            cost = self._find_cost(program)
+            self._costs[key] = dc.replace(cost, where=program.where)
+        return self._costs[key]
+
+    def _find_cost(self, program: Step) -> Superstep:
+        match program:
+            case programs.Execute():
+                groups = self.groups_of(program.compute_set)
+                return compute_set_cost(self.graph, program.name, groups)
+            case programs.Operation():
+                return elementwise_cost(self.graph, program)
+            case programs.PrintTensor():
+                tensor = program.tensor
+                return Superstep(name=program.title, host_bytes=_bytes_of(tensor))
+            case programs.Copy(src=Tensor() as src, dst=Tensor() as dst):
+                return copy_cost(
+                    self.graph, program.name, src.elements, dst.elements, src.type.size
+                )
+            case _:
+                tensor = program.src if isinstance(program.src, Tensor) else program.dst
+                is_remote = isinstance(program.src, RemoteBuffer) or isinstance(
+                    program.dst, RemoteBuffer
+                )
+                moved = _bytes_of(tensor)
+                return Superstep(
+                    name=program.name,
+                    host_bytes=0 if is_remote else moved,
+                    remote_bytes=moved if is_remote else 0,
+                )
+
+    def accesses(self, program: programs.Program) -> tuple[list[int], list[int]]:
+        """Returns what one step reads, and what it writes: variables and remote buffers."""
+        read: list[np.ndarray] = []
+        written: list[np.ndarray] = []
+        buffers: tuple[list[int], list[int]] = ([], [])
+        match program:
+            case programs.Execute():
+                for group in self.groups_of(program.compute_set):
+                    for name, field in group.codelet.fields.items():
+                        read += [group.elements[name]] * field.is_read
+                        written += [group.elements[name]] * field.is_written
+            case programs.Copy():
+                sides = ((read, buffers[0], program.src), (written, buffers[1], program.dst))
+                for regions, keys, side in sides:
+                    regions += [side.elements] if isinstance(side, Tensor) else []
+                    keys += [key_of_buffer(side)] if isinstance(side, RemoteBuffer) else []
+                read += [program.offset.elements] if program.offset is not None else []
+            case programs.Operation():
+                read += [tensor.elements for tensor in program.inputs]
+                written += [tensor.elements for tensor in program.outputs]
+            case programs.CycleMark():
+                written.append(program.tensor.elements)
+            case _:
+                read += [tensor.elements for tensor in program.read_tensors()]
+        return (
+            sorted({*buffers[0], *self.variables(read)}),
+            sorted({*buffers[1], *self.variables(written)}),
+        )
+
+    def variables(self, regions: Sequence[np.ndarray]) -> list[int]:
+        """Returns the variables that elements belong to, sorted."""
+        return sorted({n for region in regions for n in variables_of(self.graph, region)})
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def run_step(self, program: Step, state: State) -> State:
+        """Returns the state after a step, called while JAX traces."""
+        match program:
+            case programs.PrintTensor():
+                values = self._read(program, program.tensor, state)
+                title = program.title
+                io_callback(functools.partial(_print, title), None, values, ordered=True)
+                return state
+            case programs.Copy(dst=DataStream() as stream):
+                values = self._read(program, program.src, state).reshape(-1)
+                put = functools.partial(self.streams.put, stream.name)
+                io_callback(put, None, values, ordered=True)
+                return state
+            case programs.Copy(src=DataStream() as stream):
+                shape = jax.ShapeDtypeStruct((stream.size,), stream.type.dtype)
+                take = functools.partial(self.streams.take, stream.name)
+                values = io_callback(take, shape, ordered=True)
+                return self._write_from_host(program, values, state)
+            case programs.Operation() if program.cycles is None:
+                with jax.named_scope(_scope_name(program.name)):
+                    return {**state, **self._operate(program, state)}
+            case _:
+                self._check_offsets(program, state)
+                return self._run_on_device(program, state)
+
+    def run_free(
+        self, function: Callable[[State], jax.Array], numbers: Sequence[int], state: State
+    ) -> jax.Array:
+        """Runs a function of some variables as control that costs nothing."""
+
+        def run(*arrays: jax.Array) -> list[jax.Array]:
+            return [function(dict(zip(numbers, arrays, strict=True)))]
+
+        return run_superstep(run, [state[number] for number in numbers], FREE)[0]
+
+    def _run_on_device(self, program: OnDevice, state: State) -> State:
+        read, written = self.accesses(program)
+        numbers = sorted({*read, *written})
+
+        def step(*arrays: jax.Array) -> list[jax.Array]:
+            changed = self._compute(program, dict(zip(numbers, arrays, strict=True)))
+            return [changed[number] for number in written]
+
+        if not written:
+            return state
+        operands = [state[number] for number in numbers]
+        with jax.named_scope(_scope_name(program.name)):
+            results = run_superstep(step, operands, self.cost_of(program))
+        return {**state, **dict(zip(written, results, strict=True))}
+
+    def _compute(self, program: OnDevice, state: State) -> State:
+        """Returns what a step on the device writes."""
+        if isinstance(program, programs.Execute):
+            return run_groups(self.graph, self.groups_of(program.compute_set), state)
+        if isinstance(program, programs.Operation):
+            return self._operate(program, state)
+        src, dst = program.src, program.dst
+        if isinstance(src, RemoteBuffer):
+            rows = state[key_of_buffer(src)].reshape(src.repeats, src.size)
+            values = rows[self._offsets(program, state)].reshape(-1)
+            return write_elements(self.graph, state, dst.elements, values)
+        values = read_elements(self.graph, state, src.elements, src.type.dtype)
+        if isinstance(dst, RemoteBuffer):
+            key = key_of_buffer(dst)
+            rows = state[key].reshape(dst.repeats, dst.size)
+            rows = rows.at[self._offsets(program, state)].set(values.reshape(-1, dst.size))
+            return {key: rows.reshape(-1)}
+        return write_elements(self.graph, state, dst.elements, values)
+
+    def _operate(self, program: programs.Operation, state: State) -> State:
+        """Returns what an operation of PopLibs writes."""
+        arrays = [
+            read_elements(self.graph, state, tensor.elements, tensor.type.dtype)
+            for tensor in program.inputs
+        ]
+        changed: State = {}
+        for tensor, array in zip(program.outputs, program.function(*arrays), strict=True):
+            now = {**state, **changed}
+            changed |= write_elements(self.graph, now, tensor.elements, jnp.asarray(array))
+        return changed
+
+    def _offsets(self, program: programs.Copy, state: State) -> jax.Array:
+        if program.offset is None:
+            return jnp.zeros(1, jnp.int32)
+        dtype = program.offset.type.dtype
+        return read_elements(self.graph, state, program.offset.elements, dtype).reshape(-1)
+
+    def _check_offsets(self, program: Step, state: State) -> None:
+        if not isinstance(program, programs.Copy) or program.offset is None:
+            return
+        side = program.src if isinstance(program.src, RemoteBuffer) else program.dst
+        numbers = self.variables([program.offset.elements])
+        offsets = self.run_free(lambda now: self._offsets(program, now), numbers, state)
+        check = functools.partial(self.streams.require_rows, side, program.where)
+        io_callback(check, None, offsets, ordered=True)
+
+    def _read(self, program: Step, tensor: Tensor, state: State) -> jax.Array:
+        """Returns elements on their way to the host."""
+        numbers = self.variables([tensor.elements])
+
+        def read(*arrays: jax.Array) -> list[jax.Array]:
+            now = dict(zip(numbers, arrays, strict=True))
+            return [read_elements(self.graph, now, tensor.elements, tensor.type.dtype)]
+
+        return run_superstep(read, [state[n] for n in numbers], self.cost_of(program))[0]
+
+    def _write_from_host(self, program: programs.Copy, values: jax.Array, state: State) -> State:
+        numbers = self.variables([program.dst.elements])
+
+        def write(values: jax.Array, *arrays: jax.Array) -> list[jax.Array]:
+            now = dict(zip(numbers, arrays, strict=True))
+            changed = write_elements(self.graph, now, program.dst.elements, values)
+            return [changed[number] for number in numbers]
+
+        operands = [values, *(state[number] for number in numbers)]
+        results = run_superstep(write, operands, self.cost_of(program))
+        return {**state, **dict(zip(numbers, results, strict=True))}
+
+
+def _print(title: str, values: np.ndarray) -> None:
+    text = np.array2string(np.asarray(values), separator=",")
+    print(f"{title}: {text}", file=sys.stderr)
+
+
+def _bytes_of(tensor: Tensor) -> int:
+    return tensor.numElements() * tensor.type.size
+
+
+def _scope_name(name: str) -> str:
+    return name.replace("/", "_") or "superstep"

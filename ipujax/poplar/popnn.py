@@ -1,0 +1,212 @@
+"""popnn: nonlinearities and losses; norms, pooling and recurrent layers are in its namespaces."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.poplar import popnn_bn as bn
+from ipujax.poplar import popnn_gn as gn
+from ipujax.poplar import popnn_gru as gru
+from ipujax.poplar import popnn_ln as ln
+from ipujax.poplar import popnn_lstm as lstm
+from ipujax.poplar import popnn_pooling as pooling
+from ipujax.poplar.exceptions import check, index_error
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.library_operations import add_elementwise, add_planned, read_rest
+from ipujax.poplar.program import Sequence
+from ipujax.poplar.tensors import Tensor
+from ipujax.poplar.user_places import user_place
+
+__all__ = ["bn", "gn", "gru", "ln", "lstm", "pooling"]
+
+
+class NonLinearityType(enum.Enum):
+    """A function of each element, or for softmax of each row."""
+
+    SIGMOID = 0
+    HARD_SIGMOID = 1
+    RELU = 2
+    TANH = 3
+    GELU = 4
+    SWISH = 5
+    SOFTMAX = 6
+    SOFTMAX_STABLE = 7
+    GELU_ERF = 8
+
+
+def _hard_sigmoid(x: jax.Array) -> jax.Array:
+    return jnp.clip(0.2 * x + 0.5, 0, 1)
+
+
+def _softmax(x: jax.Array) -> jax.Array:
+    return jax.nn.softmax(x, axis=-1)
+
+
+_FUNCTIONS: dict[NonLinearityType, Callable[[jax.Array], jax.Array]] = {
+    NonLinearityType.SIGMOID: jax.nn.sigmoid,
+    NonLinearityType.HARD_SIGMOID: _hard_sigmoid,
+    NonLinearityType.RELU: jax.nn.relu,
+    NonLinearityType.TANH: jnp.tanh,
+    NonLinearityType.GELU: lambda x: jax.nn.gelu(x, approximate=True),
+    NonLinearityType.GELU_ERF: lambda x: jax.nn.gelu(x, approximate=False),
+    NonLinearityType.SWISH: jax.nn.swish,
+    NonLinearityType.SOFTMAX: _softmax,
+    NonLinearityType.SOFTMAX_STABLE: _softmax,
+}
+_OF_ROWS = (NonLinearityType.SOFTMAX, NonLinearityType.SOFTMAX_STABLE)
+
+
+def _softmax_gradient(y: jax.Array, g: jax.Array) -> jax.Array:
+    product = y * g
+    return product - y * product.sum(-1, keepdims=True)
+
+
+_GRADIENTS: dict[NonLinearityType, Callable[[jax.Array, jax.Array], jax.Array]] = {
+    NonLinearityType.SIGMOID: lambda y, g: g * y * (1 - y),
+    NonLinearityType.HARD_SIGMOID: lambda y, g: jnp.where((y > 0) & (y < 1), 0.2 * g, 0),
+    NonLinearityType.RELU: lambda y, g: jnp.where(y > 0, g, 0),
+    NonLinearityType.TANH: lambda y, g: g * (1 - jnp.square(y)),
+    NonLinearityType.SOFTMAX: _softmax_gradient,
+    NonLinearityType.SOFTMAX_STABLE: _softmax_gradient,
+}
+"""Of the result and its gradient; those that are not here are functions of the input."""
+
+
+@check.guard
+def nonLinearity(
+    graph: Graph, nonLinearityType: NonLinearityType, t: Tensor, prog: Sequence, *rest: Any
+) -> Tensor:
+    """Adds a nonlinearity to a program, and returns its tensor; softmax is of the last dimension.
+
+    Args:
+      graph: the graph.
+      nonLinearityType: the function.
+      t: the tensor.
+      prog: the sequence.
+      *rest: a name and options, which change nothing.
+    """
+    return _add_nonlinearity(graph, nonLinearityType, t, prog, rest, in_place=False)
+
+
+@check.guard
+def nonLinearityInPlace(
+    graph: Graph, nonLinearityType: NonLinearityType, t: Tensor, prog: Sequence, *rest: Any
+) -> None:
+    """Adds a nonlinearity, which is written to its operand; see `nonLinearity`."""
+    _add_nonlinearity(graph, nonLinearityType, t, prog, rest, in_place=True)
+
+
+def _add_nonlinearity(
+    graph: Graph, type: Any, t: Any, prog: Sequence, rest: tuple[Any, ...], *, in_place: bool
+) -> Tensor:
+    function = _FUNCTIONS[_require_type(type)]
+    check.require_instance(t, Tensor, "t")
+    title = read_rest(_name_of(type), rest).title
+    if type in _OF_ROWS:
+        return add_planned(graph, prog, title, function, [t], outs=[t if in_place else None])[0]
+    return add_elementwise(graph, prog, title, function, [t], in_place=in_place)
+
+
+@check.guard
+def nonLinearityInputGradient(
+    graph: Graph,
+    nonLinearityType: NonLinearityType,
+    act: Tensor,
+    outGradient: Tensor,
+    prog: Sequence,
+    *rest: Any,
+) -> Tensor:
+    """Adds the gradient of a nonlinearity's input to a program, and returns its tensor.
+
+    Args:
+      graph: the graph.
+      nonLinearityType: the function.
+      act: its result; of GELU, GELU_ERF and SWISH its input.
+      outGradient: the gradient of its result.
+      prog: the sequence.
+      *rest: a name and options, which change nothing.
+    """
+    type = _require_type(nonLinearityType)
+
+    def of_input(x: jax.Array, g: jax.Array) -> jax.Array:
+        return jax.vjp(_FUNCTIONS[type], x)[1](g)[0]
+
+    function = _GRADIENTS.get(type, of_input)
+    title = read_rest(f"{_name_of(type)}Gradient", rest).title
+    operands = [act, outGradient]
+    if type in _OF_ROWS:
+        return add_planned(graph, prog, title, function, operands)[0]
+    return add_elementwise(graph, prog, title, function, operands)
+
+
+def _require_type(value: Any) -> NonLinearityType:
+    return check.require_instance(value, NonLinearityType, "nonLinearityType")
+
+
+def _name_of(type: NonLinearityType) -> str:
+    first, *others = type.name.lower().split("_")
+    return first + "".join(word.title() for word in others)
+
+
+class LossType(enum.Enum):
+    """What a loss compares: numbers, or probabilities with labels."""
+
+    SUM_SQUARED_LOSS = 0
+    CROSS_ENTROPY_LOSS = 1
+
+
+@check.guard
+def calcLoss(
+    graph: Graph,
+    modelOutputs: Tensor,
+    expected: Tensor,
+    loss: Tensor,
+    deltas: Tensor,
+    lossType: LossType,
+    *rest: Any,
+) -> Sequence:
+    """Returns a program that writes the loss of each row, and the gradients.
+
+    Args:
+      graph: the graph.
+      modelOutputs: [batch, classes]; of CROSS_ENTROPY_LOSS probabilities, as softmax gives them.
+      expected: [batch, classes], or labels [batch] of CROSS_ENTROPY_LOSS.
+      loss: [batch], which is written: half the sum of squares, or -log of the label's probability.
+      deltas: [batch, classes], which is written: the gradient of modelOutputs, or of what softmax
+        was of.
+      lossType: the loss.
+      *rest: a name and options, which change nothing.
+    """
+    check.require_instance(lossType, LossType, "lossType")
+    is_entropy = lossType is LossType.CROSS_ENTROPY_LOSS
+    wanted = modelOutputs.shape()[:1] if is_entropy else modelOutputs.shape()
+    if modelOutputs.rank() != 2 or expected.shape() != wanted:
+        raise index_error(
+            f"a loss of {modelOutputs} and {expected}",
+            where=user_place(),
+            fix="give [batch, classes] and as many numbers, or labels [batch]",
+        )
+
+    def compute(outputs: jax.Array, expected: jax.Array) -> tuple[jax.Array, jax.Array]:
+        if not is_entropy:
+            difference = outputs - expected
+            return 0.5 * jnp.square(difference).sum(-1), difference
+        labels = expected.astype(jnp.int32)
+        hits = jax.nn.one_hot(labels, outputs.shape[1], dtype=outputs.dtype)
+        picked = jnp.take_along_axis(outputs, labels[:, None], axis=1)[:, 0]
+        return -jnp.log(picked), outputs - hits
+
+    prog, title = Sequence(), read_rest("calcLoss", rest).title
+    add_planned(graph, prog, title, compute, [modelOutputs, expected], outs=[loss, deltas])
+    return prog
+
+
+@check.guard
+def addCodelets(graph: Graph) -> None:
+    """Accepts what PopLibs needs before its vertices are used; here nothing does."""
+    check.require_instance(graph, Graph, "graph")

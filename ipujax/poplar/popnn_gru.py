@@ -1,0 +1,154 @@
+"""popnn.gru: GRU layers; gates are reset, update and candidate, in this order."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ipujax.poplar.exceptions import check
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.library_operations import add_planned, read_rest
+from ipujax.poplar.popnn_recurrent import (
+    RecurrentParams,
+    add_gradients,
+    add_tensor,
+    add_weights,
+    require_shape,
+)
+from ipujax.poplar.program import Sequence
+from ipujax.poplar.tensors import Tensor
+
+GATES = 3
+GruParams = check.guard(RecurrentParams)
+"""The sizes of a layer: (dataType, batchSize, timeSteps, [input size, output size])."""
+
+
+@dc.dataclass(frozen=True)
+class GruWeights:
+    """The weights: [3, input size, size], [3, size, size] and [3, size]."""
+
+    inputWeights: Tensor
+    outputWeights: Tensor
+    biases: Tensor
+
+
+def _run(
+    x: jax.Array, state: jax.Array, w: jax.Array, u: jax.Array, b: jax.Array
+) -> tuple[jax.Array]:
+    """Returns all outputs, [steps, batch, size]."""
+
+    def step(h: jax.Array, now: jax.Array) -> tuple[jax.Array, jax.Array]:
+        reset, update = (jax.nn.sigmoid(now[n] + h @ u[n]) for n in (0, 1))
+        candidate = jnp.tanh(now[2] + (reset * h) @ u[2])
+        h = update * h + (1 - update) * candidate
+        return h, h
+
+    from_input = jnp.einsum("tbi,gio->tgbo", x, w) + b[None, :, None]
+    return (lax.scan(step, state, from_input)[1],)
+
+
+@check.guard
+def createInput(graph: Graph, params: Any, name: str = "input", *rest: Any) -> Tensor:
+    """Returns a new input, [steps, batch, size], spread linearly."""
+    read_rest("createInput", rest)
+    return add_tensor(graph, params, params.input_shape, name)
+
+
+@check.guard
+def createWeights(graph: Graph, params: Any, name: str = "weights", *rest: Any) -> GruWeights:
+    """Returns new weights, spread linearly."""
+    read_rest("createWeights", rest)
+    return GruWeights(**add_weights(graph, params, GATES, name))
+
+
+@check.guard
+def createInitialState(graph: Graph, params: Any, name: str = "state", *rest: Any) -> Tensor:
+    """Returns a new state, [batch, size], spread linearly."""
+    read_rest("createInitialState", rest)
+    return add_tensor(graph, params, params.state_shape, name)
+
+
+@check.guard
+def gruFwd(
+    graph: Graph,
+    params: Any,
+    stateInit: Tensor,
+    in_: Tensor,
+    weights: GruWeights,
+    intermediates: list[Tensor] | None,
+    prog: Sequence,
+    *rest: Any,
+) -> Tensor:
+    """Adds a layer to a program, and returns the outputs of all steps, [steps, batch, size].
+
+    Args:
+      graph: the graph.
+      params: the sizes.
+      stateInit: the state before the first step, [batch, size].
+      in_: [steps, batch, input size].
+      weights: the weights.
+      intermediates: a list that gets what `gruBwdWithWU` takes, or None.
+      prog: the sequence.
+      *rest: a name, options and a planning cache, which change nothing.
+    """
+    operands = _operands(params, stateInit, in_, weights)
+    output = add_planned(graph, prog, read_rest("gruFwd", rest).title, _run, operands)[0]
+    if intermediates is not None:
+        intermediates.append(output)
+    return output
+
+
+@check.guard
+def gruBwdWithWU(
+    graph: Graph,
+    params: Any,
+    prog: Sequence,
+    stateInit: Tensor,
+    fwdIntermediates: Any,
+    weights: GruWeights,
+    input: Tensor,
+    output: Tensor,
+    outputGrad: Tensor,
+    inputGrad: list[Tensor] | None,
+    *rest: Any,
+) -> tuple[Tensor, GruWeights]:
+    """Adds the gradients of a layer to a program.
+
+    Args:
+      graph: the graph.
+      params: the sizes.
+      prog: the sequence.
+      stateInit: the state before the first step.
+      fwdIntermediates: what `gruFwd` gave; the steps are computed again.
+      weights: the weights.
+      input: [steps, batch, input size].
+      output: what `gruFwd` returned.
+      outputGrad: its gradient.
+      inputGrad: a list that gets the gradient of the input, or None.
+      *rest: a name, options and a planning cache, which change nothing.
+
+    Returns:
+      The gradients of the first state, and of the weights.
+    """
+    check.require_instance(fwdIntermediates, (Tensor, list), "fwdIntermediates")
+    require_shape(output, outputGrad.shape(), "output")
+    operands = _operands(params, stateInit, input, weights)
+    title = read_rest("gruBwd", rest).title
+    made = add_gradients(graph, prog, title, _run, operands, [outputGrad])
+    if inputGrad is not None:
+        inputGrad.append(made[0])
+    return made[1], GruWeights(*made[2:])
+
+
+def _operands(params: Any, state: Tensor, in_: Tensor, weights: GruWeights) -> list[Tensor]:
+    check.require_instance(params, RecurrentParams, "params")
+    require_shape(in_, params.input_shape, "in")
+    require_shape(state, params.state_shape, "stateInit")
+    given = (weights.inputWeights, weights.outputWeights, weights.biases)
+    for tensor, shape in zip(given, params.weight_shapes(GATES).values(), strict=True):
+        require_shape(tensor, shape, "weights")
+    return [in_, state, *given]

@@ -1,0 +1,173 @@
+"""popnn.lstm: LSTM layers; gates are forget, input, candidate and output, in this order."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ipujax.poplar.exceptions import check
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.library_operations import add_planned, read_rest
+from ipujax.poplar.popnn_recurrent import (
+    RecurrentParams,
+    add_gradients,
+    add_tensor,
+    add_weights,
+    require_shape,
+)
+from ipujax.poplar.program import Sequence
+from ipujax.poplar.tensors import Tensor
+
+GATES = 4
+LstmParams = check.guard(RecurrentParams)
+"""The sizes of a layer: (dataType, batchSize, timeSteps, [input size, output size])."""
+
+
+@dc.dataclass(frozen=True)
+class LstmWeights:
+    """The weights: [4, input size, size], [4, size, size] and [4, size]."""
+
+    inputWeights: Tensor
+    outputWeights: Tensor
+    biases: Tensor
+
+
+@dc.dataclass(frozen=True)
+class LstmState:
+    """The state: what the last step gave, and its cell, [batch, size] each."""
+
+    output: Tensor
+    cellState: Tensor
+
+
+def _run(
+    x: jax.Array, output: jax.Array, cell: jax.Array, w: jax.Array, u: jax.Array, b: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Returns all outputs, [steps, batch, size], and the last cell."""
+
+    def step(state: tuple[jax.Array, jax.Array], now: jax.Array) -> Any:
+        h, c = state
+        gates = now + jnp.einsum("bi,gio->gbo", h, u)
+        forget, enter, leave = (jax.nn.sigmoid(gates[n]) for n in (0, 1, 3))
+        c = forget * c + enter * jnp.tanh(gates[2])
+        h = leave * jnp.tanh(c)
+        return (h, c), h
+
+    from_input = jnp.einsum("tbi,gio->tgbo", x, w) + b[None, :, None]
+    (_, last), outputs = lax.scan(step, (output, cell), from_input)
+    return outputs, last
+
+
+@check.guard
+def createInput(graph: Graph, params: Any, name: str = "input", *rest: Any) -> Tensor:
+    """Returns a new input, [steps, batch, size], spread linearly."""
+    read_rest("createInput", rest)
+    return add_tensor(graph, params, params.input_shape, name)
+
+
+@check.guard
+def createWeights(graph: Graph, params: Any, name: str = "weights", *rest: Any) -> LstmWeights:
+    """Returns new weights, spread linearly."""
+    read_rest("createWeights", rest)
+    return LstmWeights(**add_weights(graph, params, GATES, name))
+
+
+@check.guard
+def createInitialState(graph: Graph, params: Any, name: str = "state", *rest: Any) -> LstmState:
+    """Returns a new state, spread linearly."""
+    read_rest("createInitialState", rest)
+    parts = ("output", "cellState")
+    return LstmState(*(add_tensor(graph, params, params.state_shape, f"{name}/{p}") for p in parts))
+
+
+@check.guard
+def lstmFwd(
+    graph: Graph,
+    params: Any,
+    stateInit: LstmState,
+    in_: Tensor,
+    weights: LstmWeights,
+    intermediates: list[Tensor] | None,
+    prog: Sequence,
+    *rest: Any,
+) -> tuple[Tensor, Tensor]:
+    """Adds a layer to a program.
+
+    Args:
+      graph: the graph.
+      params: the sizes.
+      stateInit: the state before the first step.
+      in_: [steps, batch, input size].
+      weights: the weights.
+      intermediates: a list that gets what `lstmBwdWithWU` takes, or None.
+      prog: the sequence.
+      *rest: a name, options and a planning cache, which change nothing.
+
+    Returns:
+      The outputs of all steps, [steps, batch, size], and the cells after the last.
+    """
+    operands = _operands(params, stateInit, in_, weights)
+    title = read_rest("lstmFwd", rest).title
+    output, cell = add_planned(graph, prog, title, _run, operands)
+    if intermediates is not None:
+        intermediates.append(output)
+    return output, cell
+
+
+@check.guard
+def lstmBwdWithWU(
+    graph: Graph,
+    params: Any,
+    prog: Sequence,
+    stateInit: LstmState,
+    fwdIntermediates: Any,
+    weights: LstmWeights,
+    input: Tensor,
+    output: Tensor,
+    outputGrad: Tensor,
+    lastCellStateGrad: Tensor | None,
+    inputGrad: list[Tensor] | None,
+    *rest: Any,
+) -> tuple[LstmState, LstmWeights]:
+    """Adds the gradients of a layer to a program.
+
+    Args:
+      graph: the graph.
+      params: the sizes.
+      prog: the sequence.
+      stateInit: the state before the first step.
+      fwdIntermediates: what `lstmFwd` gave; the steps are computed again.
+      weights: the weights.
+      input: [steps, batch, input size].
+      output: what `lstmFwd` returned.
+      outputGrad: its gradient.
+      lastCellStateGrad: the gradient of the last cells, or None.
+      inputGrad: a list that gets the gradient of the input, or None.
+      *rest: a name, options and a planning cache, which change nothing.
+
+    Returns:
+      The gradients of the first state, and of the weights.
+    """
+    check.require_instance(fwdIntermediates, (Tensor, list), "fwdIntermediates")
+    require_shape(output, outputGrad.shape(), "output")
+    operands = _operands(params, stateInit, input, weights)
+    title = read_rest("lstmBwd", rest).title
+    made = add_gradients(graph, prog, title, _run, operands, [outputGrad, lastCellStateGrad])
+    if inputGrad is not None:
+        inputGrad.append(made[0])
+    return LstmState(*made[1:3]), LstmWeights(*made[3:])
+
+
+def _operands(params: Any, state: LstmState, in_: Tensor, weights: LstmWeights) -> list[Tensor]:
+    check.require_instance(params, RecurrentParams, "params")
+    require_shape(in_, params.input_shape, "in")
+    for tensor in (state.output, state.cellState):
+        require_shape(tensor, params.state_shape, "stateInit")
+    given = (weights.inputWeights, weights.outputWeights, weights.biases)
+    for tensor, shape in zip(given, params.weight_shapes(GATES).values(), strict=True):
+        require_shape(tensor, shape, "weights")
+    return [in_, state.output, state.cellState, *given]

@@ -1,0 +1,188 @@
+"""What norms of PopLibs share: statistics of groups of elements, whitening, gradients.
+
+Activations are [batch, channels, *field]. A norm says which elements share a mean: `split` gives
+the activations with these in the last dimension, `merge` is its opposite.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ipujax.poplar.exceptions import check, index_error
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.library_operations import add_planned, read_rest
+from ipujax.poplar.program import Sequence
+from ipujax.poplar.tensors import Tensor
+from ipujax.poplar.user_places import user_place
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Norm:
+    """A kind of norm.
+
+    Attributes:
+      name: for reports.
+      split: activations -> [groups, elements of a group].
+      merge: these, and the activations' shape -> activations.
+    """
+
+    name: str
+    split: Callable[[jax.Array], jax.Array]
+    merge: Callable[[jax.Array, tuple[int, ...]], jax.Array]
+
+
+def _split_channels(x: jax.Array) -> jax.Array:
+    return jnp.moveaxis(x, 1, 0).reshape(x.shape[1], -1)
+
+
+def _merge_channels(y: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    batch, channels, *field = shape
+    return jnp.moveaxis(y.reshape(channels, batch, *field), 0, 1)
+
+
+BATCH_NORM = Norm("batchNorm", _split_channels, _merge_channels)
+
+
+def group_norm(name: str, groups: int, *, is_strided: bool = True) -> Norm:
+    """Returns the norm of groups of channels of each image; channel c is in group c % groups.
+
+    Args:
+      name: for reports.
+      groups: how many there are.
+      is_strided: False: neighbouring channels make a group.
+    """
+
+    def order(shape: tuple[int, ...]) -> tuple[int, ...]:
+        each = shape[1] // groups
+        return (each, groups) if is_strided else (groups, each)
+
+    def split(x: jax.Array) -> jax.Array:
+        parts = x.reshape(x.shape[0], *order(x.shape), -1)
+        parts = jnp.moveaxis(parts, 2, 1) if is_strided else parts
+        return parts.reshape(x.shape[0] * groups, -1)
+
+    def merge(y: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        parts = y.reshape(shape[0], groups, shape[1] // groups, -1)
+        parts = jnp.moveaxis(parts, 1, 2) if is_strided else parts
+        return parts.reshape(shape)
+
+    return Norm(name, split, merge)
+
+
+def add_statistics(
+    graph: Graph, norm: Norm, acts: Tensor, eps: float, prog: Sequence, unbiased: bool, rest: Any
+) -> tuple[Tensor, Tensor]:
+    """Adds the mean and the inverse standard deviation of each group, and returns both."""
+    _require_activations(acts)
+    unbiased = check.require_flag(unbiased, "unbiasedVarEstimate")
+
+    def compute(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        parts = norm.split(x).astype(jnp.float32)
+        mean = parts.mean(1)
+        squares = jnp.square(parts - mean[:, None]).sum(1)
+        variance = squares / (parts.shape[1] - unbiased)
+        return mean.astype(x.dtype), lax.rsqrt(variance + eps).astype(x.dtype)
+
+    title = read_rest(f"{norm.name}Statistics", [e for e in rest if not isinstance(e, bool)]).title
+    mean, deviation = add_planned(graph, prog, title, compute, [acts])
+    return mean, deviation
+
+
+def add_whiten(
+    graph: Graph,
+    norm: Norm,
+    acts: Tensor,
+    mean: Tensor,
+    deviation: Tensor,
+    prog: Sequence,
+    rest: Any,
+) -> Tensor:
+    """Adds the activations less their mean, times the inverse standard deviation."""
+    _require_activations(acts)
+
+    def compute(x: jax.Array, mean: jax.Array, deviation: jax.Array) -> jax.Array:
+        white = (norm.split(x) - mean[:, None]) * deviation[:, None]
+        return norm.merge(white, x.shape)
+
+    title = read_rest(f"{norm.name}Whiten", rest).title
+    return add_planned(graph, prog, title, compute, [acts, mean, deviation])[0]
+
+
+def add_normalise(
+    graph: Graph, norm: Norm, acts: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor,
+    deviation: Tensor, prog: Sequence, rest: Any,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Adds the norm of activations, and returns it and the whitened activations."""
+    white = add_whiten(graph, norm, acts, mean, deviation, prog, rest)
+    return add_affine(graph, norm, white, gamma, beta, prog, rest), white
+
+
+def add_affine(
+    graph: Graph, norm: Norm, acts: Tensor, gamma: Tensor, beta: Tensor, prog: Sequence, rest: Any
+) -> Tensor:
+    """Adds each channel times gamma plus beta."""
+    _require_activations(acts)
+
+    def compute(x: jax.Array, gamma: jax.Array, beta: jax.Array) -> jax.Array:
+        return x * _of_channels(gamma, x) + _of_channels(beta, x)
+
+    title = read_rest(f"{norm.name}Scale", rest).title
+    return add_planned(graph, prog, title, compute, [acts, gamma, beta])[0]
+
+
+def add_gradients(
+    graph: Graph, norm: Norm, white: Tensor, gradsIn: Tensor, deviation: Tensor, gamma: Tensor,
+    prog: Sequence, rest: Any,
+) -> Tensor:  # fmt: skip
+    """Adds the gradient of the activations, through their statistics."""
+
+    def compute(
+        white: jax.Array, g: jax.Array, deviation: jax.Array, gamma: jax.Array
+    ) -> jax.Array:
+        scaled, x = norm.split(g * _of_channels(gamma, g)), norm.split(white)
+        centred = scaled - scaled.mean(1, keepdims=True)
+        centred = centred - x * (scaled * x).mean(1, keepdims=True)
+        return norm.merge(centred * deviation[:, None], white.shape)
+
+    title = read_rest(f"{norm.name}Gradients", rest).title
+    return add_planned(graph, prog, title, compute, [white, gradsIn, deviation, gamma])[0]
+
+
+def add_parameter_gradients(
+    graph: Graph, norm: Norm, white: Tensor, gradsIn: Tensor, prog: Sequence, rest: Any
+) -> tuple[Tensor, Tensor]:
+    """Adds the gradients of gamma and beta, and returns both."""
+
+    def compute(white: jax.Array, g: jax.Array) -> tuple[jax.Array, jax.Array]:
+        axes = (0, *range(2, g.ndim))
+        return (g * white).sum(axes), g.sum(axes)
+
+    title = read_rest(f"{norm.name}ParamGradients", rest).title
+    gamma, beta = add_planned(graph, prog, title, compute, [white, gradsIn])
+    return gamma, beta
+
+
+def count_groups(acts: Tensor, deviation: Tensor) -> int:
+    """Returns the groups of channels, of which the statistics have one for each image."""
+    groups, rest = divmod(deviation.numElements(), max(1, acts.dim(0)))
+    if rest or not groups or acts.dim(1) % groups:
+        raise index_error(f"{deviation} has no statistics of {acts}", where=user_place())
+    return groups
+
+
+def _require_activations(acts: Any) -> None:
+    if check.require_instance(acts, Tensor, "acts").rank() < 2 or not math.prod(acts.shape()):
+        raise index_error(
+            f"a norm of {acts}", where=user_place(), fix="give [batch, channels, ...]"
+        )
+
+
+def _of_channels(values: jax.Array, x: jax.Array) -> jax.Array:
+    return values.reshape(1, -1, *[1] * (x.ndim - 2))

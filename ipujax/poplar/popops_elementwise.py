@@ -1,0 +1,160 @@
+"""Elementwise operations of PopLibs: one table, and three forms of each operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ipujax.poplar.exceptions import check, type_error
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.library_operations import Operand, add_elementwise, read_rest
+from ipujax.poplar.program import Sequence
+from ipujax.poplar.tensors import Tensor
+from ipujax.poplar.user_places import user_place
+
+_Function = Callable[..., Any]
+_Forms = tuple[Callable[..., Tensor], Callable[..., None], Callable[..., None]]
+
+
+def _divide(a: Any, b: Any) -> jax.Array:
+    """Divides; whole numbers towards zero, as in C++."""
+    a, b = jnp.broadcast_arrays(*_same_dtype(a, b))
+    return lax.div(a, b)
+
+
+def _remainder(a: Any, b: Any) -> jax.Array:
+    return lax.rem(*jnp.broadcast_arrays(*_same_dtype(a, b)))
+
+
+def _same_dtype(a: Any, b: Any) -> tuple[jax.Array, jax.Array]:
+    dtype = jnp.result_type(a, b)
+    return jnp.asarray(a, dtype), jnp.asarray(b, dtype)
+
+
+def _round(x: Any) -> jax.Array:
+    return lax.round(jnp.asarray(x), lax.RoundingMethod.AWAY_FROM_ZERO)
+
+
+def _is_nan(x: Any) -> jax.Array:
+    return jnp.not_equal(x, x)
+
+
+UNARY: Mapping[str, _Function] = MappingProxyType(
+    {
+        "abs": jnp.abs, "asin": jnp.arcsin, "bitwiseNot": jnp.invert, "cbrt": jnp.cbrt,
+        "ceil": jnp.ceil, "cos": jnp.cos, "countLeadingZeros": lax.clz,
+        "erf": jax.scipy.special.erf,
+        "exp": jnp.exp, "expm1": jnp.expm1, "floor": jnp.floor,
+        "inv": jnp.reciprocal, "isFinite": jnp.isfinite, "isInf": jnp.isinf, "isNaN": _is_nan,
+        "log": jnp.log, "log1p": jnp.log1p, "logicalNot": jnp.logical_not,
+        "nearbyInt": jnp.rint, "neg": jnp.negative, "popcount": lax.population_count,
+        "relu": jax.nn.relu, "round": _round, "rsqrt": lax.rsqrt, "sigmoid": jax.nn.sigmoid,
+        "signum": jnp.sign, "sin": jnp.sin, "sqrt": jnp.sqrt, "square": jnp.square,
+        "tan": jnp.tan, "tanh": jnp.tanh, "trunc": jnp.trunc,
+    }
+)  # fmt: skip
+"""Operations of one operand, by PopLibs' names."""
+
+BINARY: Mapping[str, _Function] = MappingProxyType(
+    {
+        "add": jnp.add, "atan2": jnp.arctan2, "bitwiseAnd": jnp.bitwise_and,
+        "bitwiseOr": jnp.bitwise_or, "bitwiseXor": jnp.bitwise_xor,
+        "bitwiseXnor": lambda a, b: jnp.invert(jnp.bitwise_xor(a, b)),
+        "div": _divide, "eq": jnp.equal, "gt": jnp.greater, "gteq": jnp.greater_equal,
+        "invStdDevToVariance": lambda x, epsilon: 1 / jnp.square(x) - epsilon,
+        "logicalAnd": jnp.logical_and, "logicalOr": jnp.logical_or, "lt": jnp.less,
+        "lteq": jnp.less_equal, "max": jnp.maximum, "min": jnp.minimum, "mul": jnp.multiply,
+        "neq": jnp.not_equal, "pow": jnp.power, "rem": _remainder,
+        "shiftLeft": jnp.left_shift, "shiftRight": lax.shift_right_logical,
+        "shiftRightSignExtend": lax.shift_right_arithmetic, "sub": jnp.subtract,
+        "varianceToInvStdDev": lambda x, epsilon: lax.rsqrt(x + epsilon),
+    }
+)  # fmt: skip
+"""Operations of two operands, by PopLibs' names."""
+
+TERNARY: Mapping[str, _Function] = MappingProxyType(
+    {
+        "clamp": lambda x, low, high: jnp.clip(x, low, high),
+        "select": lambda a, b, predicate: jnp.where(predicate, a, b),
+    }
+)
+"""Operations of three operands: `clamp(x, low, high)` and `select(a, b, predicate)`."""
+
+OPERATIONS: Mapping[str, _Function] = MappingProxyType({**UNARY, **BINARY, **TERNARY})
+
+
+def require_same_types(name: str, operands: tuple[Any, ...]) -> None:
+    """Raises an error for tensors of different element types; `select`'s predicate may differ."""
+    given = operands[:2] if name == "select" else operands
+    types = {each.type.dtype: each for each in given if isinstance(each, Tensor)}
+    if len(types) > 1:
+        raise type_error(
+            f"{name} of {' and '.join(str(each) for each in types.values())}",
+            where=user_place(),
+            fix="popops.cast one of them",
+        )
+
+
+def _forms(name: str) -> _Forms:
+    """Returns the three forms of an operation: a new tensor, in place, and with an output."""
+    function = OPERATIONS[name]
+    count = 1 if name in UNARY else 2 if name in BINARY else 3
+    keeps_type = name != "select"  # whose first tensor may be its predicate
+
+    def split(arguments: tuple[Any, ...]) -> tuple[tuple[Operand, ...], tuple[Any, ...]]:
+        if len(arguments) < count:
+            raise check.type_error(f"{name} takes {count} operands, then what it writes to")
+        operands = arguments[:count]
+        require_same_types(name, operands)
+        return operands, arguments[count:]
+
+    def new(graph: Graph, *arguments: Any) -> Tensor:
+        operands, rest = split(arguments)
+        prog, title = _read_rest(name, rest)
+        return add_elementwise(graph, prog, title, function, operands, keeps_type=keeps_type)
+
+    def in_place(graph: Graph, *arguments: Any) -> None:
+        operands, rest = split(arguments)
+        prog, title = _read_rest(name, rest)
+        check.require_instance(operands[0], Tensor, "the first operand")
+        add_elementwise(
+            graph, prog, title, function, operands, in_place=True, keeps_type=keeps_type
+        )
+
+    def with_output(graph: Graph, *arguments: Any) -> None:
+        operands, rest = split(arguments)
+        out = check.require_instance(rest[0] if rest else None, Tensor, "the output")
+        prog, title = _read_rest(name, rest[1:])
+        add_elementwise(graph, prog, title, function, operands, out=out, keeps_type=keeps_type)
+
+    operands = ", ".join("ABC"[:count])
+    texts = (
+        (new, "", "prog", f"Adds {name} of {operands} to a program, and returns its tensor."),
+        (in_place, "InPlace", "prog", f"Adds {name} of {operands}, which is written to A."),
+        (with_output, "WithOutput", "out, prog", f"Adds {name} of {operands}, written to `out`."),
+    )
+    for form, suffix, last, text in texts:
+        form.__name__ = form.__qualname__ = f"{name}{suffix}"
+        form.__doc__ = f"{text} Call it as {name}{suffix}(graph, {operands}, {last}, name)."
+    return check.guard(new), check.guard(in_place), check.guard(with_output)
+
+
+def _read_rest(name: str, rest: tuple[Any, ...]) -> tuple[Sequence, str]:
+    """Returns the program and the operation's name, of what follows the operands."""
+    prog = check.require_instance(rest[0] if rest else None, Sequence, "prog", "a Sequence")
+    return prog, read_rest(name, rest[1:]).title
+
+
+def title_of(name: str, context: Any) -> str:
+    """Returns an operation's name in reports, below the user's."""
+    context = check.require_instance(context, str, "debugContext")
+    return f"{context}/{name}" if context else name
+
+
+FORMS: Mapping[str, _Forms] = MappingProxyType({name: _forms(name) for name in OPERATIONS})
+"""The forms of each operation, as `popops` has them."""

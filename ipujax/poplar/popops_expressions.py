@@ -1,0 +1,155 @@
+"""Expressions of elementwise operations, `popops.expr`: one pass over the elements for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from ipujax.poplar.element_types import Type, require_type
+from ipujax.poplar.exceptions import check
+from ipujax.poplar.popops_elementwise import OPERATIONS
+
+_Arrays = Sequence[Any]
+
+
+class Expr:
+    """An expression: a function of the tensors that `popops.map` is given.
+
+    Attributes:
+      evaluate: the tensors' arrays -> the array.
+    """
+
+    def __init__(self, evaluate: Callable[[_Arrays], Any]):
+        self.evaluate = evaluate
+
+    def __add__(self, other: Any) -> Expr:
+        return apply("add", self, other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return apply("add", other, self)
+
+    def __sub__(self, other: Any) -> Expr:
+        return apply("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return apply("sub", other, self)
+
+    def __mul__(self, other: Any) -> Expr:
+        return apply("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        return apply("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Expr:
+        return apply("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Expr:
+        return apply("div", other, self)
+
+    def __mod__(self, other: Any) -> Expr:
+        return apply("rem", self, other)
+
+    def __neg__(self) -> Expr:
+        return apply("neg", self)
+
+    def __invert__(self) -> Expr:
+        return apply("bitwiseNot", self)
+
+    def __and__(self, other: Any) -> Expr:
+        return apply("bitwiseAnd", self, other)
+
+    def __or__(self, other: Any) -> Expr:
+        return apply("bitwiseOr", self, other)
+
+    def __xor__(self, other: Any) -> Expr:
+        return apply("bitwiseXor", self, other)
+
+    def __lshift__(self, other: Any) -> Expr:
+        return apply("shiftLeft", self, other)
+
+    def __rshift__(self, other: Any) -> Expr:
+        return apply("shiftRight", self, other)
+
+    def __lt__(self, other: Any) -> Expr:
+        return apply("lt", self, other)
+
+    def __le__(self, other: Any) -> Expr:
+        return apply("lteq", self, other)
+
+    def __gt__(self, other: Any) -> Expr:
+        return apply("gt", self, other)
+
+    def __ge__(self, other: Any) -> Expr:
+        return apply("gteq", self, other)
+
+
+def apply(name: str, *operands: Any) -> Expr:
+    """Returns an operation of expressions and numbers, by PopLibs' name of it."""
+    parts = [each if isinstance(each, Expr) else Const(each) for each in operands]
+    return Expr(lambda arrays: OPERATIONS[name](*(part.evaluate(arrays) for part in parts)))
+
+
+def _constructor(name: str, title: str) -> Callable[..., Expr]:
+    def make(*operands: Any) -> Expr:
+        return apply(name, *operands)
+
+    make.__name__ = make.__qualname__ = title
+    make.__doc__ = f"The expression of `popops.{name}`."
+    return make
+
+
+def PlaceHolder(index: int) -> Expr:
+    """The tensor of this place among those that `popops.map` is given, from 1 on."""
+    place = check.require_integer(index, "index", at_least=1)
+
+    def evaluate(arrays: _Arrays) -> Any:
+        if place > len(arrays):
+            raise check.value_error(
+                f"the expression reads _{place}, and there are {len(arrays)} tensors",
+                "give popops.map as many tensors",
+            )
+        return arrays[place - 1]
+
+    return Expr(evaluate)
+
+
+def Const(value: Any) -> Expr:
+    """A number."""
+    number = check.require_instance(value, (int, float, bool), "a constant", "a number")
+    return Expr(lambda _: number)
+
+
+def Cast(operand: Expr, type: Type) -> Expr:
+    """An expression in another type."""
+    dtype = require_type(type, "type").dtype
+    return Expr(lambda arrays: jnp.asarray(operand.evaluate(arrays)).astype(dtype))
+
+
+_1, _2, _3, _4, _5 = (PlaceHolder(place) for place in range(1, 6))
+_6, _7, _8, _9, _10 = (PlaceHolder(place) for place in range(6, 11))
+
+_OTHER_NAMES = {
+    "div": "Divide", "eq": "Equal", "neq": "NotEqual", "gteq": "Gte", "lteq": "Lte",
+    "logicalNot": "Not", "logicalAnd": "And", "logicalOr": "Or", "shiftLeft": "Shl",
+    "shiftRight": "Shr", "shiftRightSignExtend": "ShrSE",
+}  # fmt: skip
+
+CONSTRUCTORS = {
+    title: _constructor(name, title)
+    for name in OPERATIONS
+    for title in (_OTHER_NAMES.get(name, name[0].upper() + name[1:]),)
+}
+"""The classes of PopLibs' operations, by name: `Add`, `Exp`, `Select`, ..."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in CONSTRUCTORS:
+        return CONSTRUCTORS[name]
+    raise AttributeError(f"popops.expr has no {name!r}")
+
+
+def __dir__() -> list[str]:
+    places = [f"_{place}" for place in range(1, 11)]
+    return ["Cast", "Const", "Expr", "PlaceHolder", *CONSTRUCTORS, *places]

@@ -1,0 +1,195 @@
+"""Reductions of PopLibs."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import enum
+from collections.abc import Sequence as AbstractSequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ipujax.poplar.element_types import Type
+from ipujax.poplar.exceptions import check, index_error
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.library_operations import Operand, add_planned, type_of_dtype
+from ipujax.poplar.popops_elementwise import title_of
+from ipujax.poplar.program import Sequence
+from ipujax.poplar.tensors import Tensor
+from ipujax.poplar.user_places import user_place
+
+
+class Operation(enum.Enum):
+    """What a reduction does with the elements."""
+
+    ADD = 0
+    MUL = 1
+    MIN = 2
+    MAX = 3
+    LOGICAL_AND = 4
+    LOGICAL_OR = 5
+    SQUARE_ADD = 6
+    LOG_ADD = 7
+
+
+_REDUCE = {
+    Operation.ADD: jnp.sum,
+    Operation.MUL: jnp.prod,
+    Operation.MIN: jnp.min,
+    Operation.MAX: jnp.max,
+    Operation.LOGICAL_AND: jnp.all,
+    Operation.LOGICAL_OR: jnp.any,
+    Operation.SQUARE_ADD: lambda x, axis: jnp.sum(jnp.square(x), axis=axis),
+    Operation.LOG_ADD: jax.scipy.special.logsumexp,
+}
+_UPDATE = {
+    Operation.ADD: jnp.add,
+    Operation.MUL: jnp.multiply,
+    Operation.MIN: jnp.minimum,
+    Operation.MAX: jnp.maximum,
+    Operation.LOGICAL_AND: jnp.logical_and,
+    Operation.LOGICAL_OR: jnp.logical_or,
+    Operation.SQUARE_ADD: jnp.add,
+    Operation.LOG_ADD: jnp.logaddexp,
+}
+_SCALED = (Operation.ADD, Operation.SQUARE_ADD)
+
+
+@check.guard
+@dc.dataclass(frozen=True)
+class ReduceParams:
+    """How elements are reduced.
+
+    Attributes:
+      op: the operation.
+      update: whether the result joins what the output holds.
+      scale: a factor of the result, a number or a tensor of one element; of additions alone.
+    """
+
+    op: Operation
+    update: bool = False
+    scale: Operand | None = None
+
+    def __post_init__(self) -> None:
+        check.require_instance(self.op, Operation, "op", "a popops.Operation")
+        check.require_flag(self.update, "update")
+        if self.scale is not None and self.op not in _SCALED:
+            raise check.value_error(f"{self.op.name} takes no scale", "leave out the scale")
+
+
+@check.guard
+@dc.dataclass(frozen=True)
+class SingleReduceOp:
+    """One of the reductions of `reduceMany`."""
+
+    in_: Tensor
+    dims: AbstractSequence[int]
+    params: ReduceParams
+    debugContext: str = ""
+
+
+@check.guard
+def reduce(graph: Graph, in_: Tensor, *arguments: Any) -> Tensor:
+    """Adds a reduction over dimensions to a program, and returns its tensor.
+
+    Args:
+      graph: the graph.
+      in_: the tensor.
+      *arguments: `dims, params, prog`, or `outType, dims, params, prog`, and a name.
+
+    Raises:
+      poplar_error: dimensions that the tensor does not have; an update without an output.
+    """
+    out_type = arguments[0] if arguments and isinstance(arguments[0], Type) else None
+    rest = arguments[1:] if out_type else arguments
+    if len(rest) < 3:
+        raise check.type_error("reduce lacks arguments", "give dims, params and prog")
+    dims, params, prog, *context = rest
+    check.require_instance(params, ReduceParams, "params")
+    if params.update:
+        raise check.value_error("an update needs an output", "call reduceWithOutput")
+    return _add(graph, in_, out_type, None, dims, params, prog, *context)
+
+
+@check.guard
+def reduceWithOutput(
+    graph: Graph,
+    in_: Tensor,
+    out: Tensor,
+    dims: AbstractSequence[int],
+    params: ReduceParams,
+    prog: Sequence,
+    debugContext: str = "",
+) -> None:
+    """Adds a reduction over dimensions, which is written to a tensor."""
+    check.require_instance(out, Tensor, "out")
+    _add(graph, in_, out.type, out, dims, params, prog, debugContext)
+
+
+@check.guard
+def reduceMany(
+    graph: Graph,
+    reductions: AbstractSequence[SingleReduceOp],
+    outputs: list[Tensor],
+    prog: Sequence,
+    debugContext: str = "",
+) -> None:
+    """Adds several reductions to a program.
+
+    Args:
+      graph: the graph.
+      reductions: what is reduced.
+      outputs: a tensor for each, or an empty list, which their tensors are put into.
+      prog: the sequence.
+      debugContext: a name.
+    """
+    if outputs and len(outputs) != len(reductions):
+        raise check.value_error("outputs has another length than reductions", "give an empty list")
+    made = [
+        _add(
+            graph, each.in_, outputs[n].type if outputs else None, outputs[n] if outputs else None,
+            each.dims, each.params, prog, each.debugContext or debugContext,
+        )
+        for n, each in enumerate(reductions)
+    ]  # fmt: skip
+    outputs[:] = made
+
+
+def _add(
+    graph: Graph,
+    in_: Tensor,
+    out_type: Type | None,
+    out: Tensor | None,
+    dims: AbstractSequence[int],
+    params: ReduceParams,
+    prog: Sequence,
+    context: str = "",
+) -> Tensor:
+    check.require_instance(in_, Tensor, "in")
+    axes = tuple(check.require_integer(dim, "a dimension", at_least=0) for dim in dims)
+    if any(axis >= in_.rank() for axis in axes) or len({*axes}) != len(axes):
+        raise index_error(f"reduction of {in_} over dimensions {list(dims)}", where=user_place())
+    type = out_type or type_of_dtype(_natural_dtype(params.op, in_))
+    # The scale and what is updated are operands of their own, where there are any.
+    extra = [each for each in (params.scale, out if params.update else None) if each is not None]
+
+    def compute(x: jax.Array, *rest: Any) -> jax.Array:
+        wide = x.astype(jnp.promote_types(x.dtype, type.dtype)) if params.op in _SCALED else x
+        result = (
+            _REDUCE[params.op](wide, axis=axes) if axes else _REDUCE[params.op](wide[None], axis=0)
+        )
+        if params.scale is not None:
+            result = result * jnp.reshape(rest[0], ())
+        if params.update:
+            result = _UPDATE[params.op](rest[-1], result.astype(type.dtype))
+        return lax.convert_element_type(result, type.dtype)
+
+    name = title_of(f"reduce{params.op.name.title().replace('_', '')}", context)
+    return add_planned(graph, prog, name, compute, [in_, *extra], outs=[out])[0]
+
+
+def _natural_dtype(op: Operation, tensor: Tensor) -> Any:
+    is_logical = op in (Operation.LOGICAL_AND, Operation.LOGICAL_OR)
+    return jnp.bool_ if is_logical else tensor.type.dtype

@@ -1,0 +1,400 @@
+"""Slices at places that the device computes, gathers, scatters, and sorts."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import enum
+import itertools
+from collections.abc import Callable
+from collections.abc import Sequence as AbstractSequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ipujax.poplar import program
+from ipujax.poplar.element_types import INT, Type
+from ipujax.poplar.exceptions import check, index_error
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.library_operations import (
+    add_planned,
+    map_tensor_linearly,
+    read_rest,
+    require_program_at,
+)
+from ipujax.poplar.popops_elementwise import FORMS, title_of
+from ipujax.poplar.program import Sequence
+from ipujax.poplar.tensors import Tensor, concat
+from ipujax.poplar.user_places import user_place
+
+_Numbers = AbstractSequence[int]
+
+
+@check.guard
+def dynamicSlice(
+    graph: Graph, t: Tensor, offset: Tensor, dims: _Numbers, sizes: _Numbers, prog: Sequence,
+    debugContext: str = "",
+) -> Tensor:  # fmt: skip
+    """Adds a slice of some dimensions, from offsets that a tensor holds; returns its tensor.
+
+    Args:
+      graph: the graph.
+      t: the tensor.
+      offset: an offset for each of `dims`; slices go round the end.
+      dims: the dimensions that are sliced.
+      sizes: the extent of the slice in each.
+      prog: the sequence.
+      debugContext: a name.
+    """
+    _check_slices(t, dims, sizes)
+    places = [jnp.arange(size) for size in sizes]
+
+    def compute(x: jax.Array, offsets: jax.Array) -> jax.Array:
+        for dim, place, start in zip(dims, places, offsets.reshape(-1), strict=True):
+            x = jnp.take(x, (start.astype(int) + place) % x.shape[dim], axis=dim)
+        return x
+
+    name = title_of("dynamicSlice", debugContext)
+    return add_planned(graph, prog, name, compute, [t, offset])[0]
+
+
+@check.guard
+def dynamicUpdate(
+    graph: Graph, t: Tensor, s: Tensor, offset: Tensor, dims: _Numbers, sizes: _Numbers,
+    prog: Sequence, debugContext: str = "",
+) -> None:  # fmt: skip
+    """Adds a program that writes a slice into a tensor, at offsets; see `dynamicSlice`."""
+    _check_slices(t, dims, sizes)
+
+    def compute(x: jax.Array, slice_: jax.Array, offsets: jax.Array) -> jax.Array:
+        places: list[Any] = [jnp.arange(extent) for extent in x.shape]
+        for dim, size, start in zip(dims, sizes, offsets.reshape(-1), strict=True):
+            places[dim] = (start.astype(int) + jnp.arange(size)) % x.shape[dim]
+        return x.at[jnp.ix_(*places)].set(slice_)
+
+    add_planned(
+        graph, prog, title_of("dynamicUpdate", debugContext), compute, [t, s, offset], outs=[t]
+    )
+
+
+def _check_slices(t: Tensor, dims: _Numbers, sizes: _Numbers) -> None:
+    check.require_instance(t, Tensor, "t")
+    for dim, size in itertools.zip_longest(dims, sizes, fillvalue=-1):
+        if not (0 <= dim < t.rank() and 0 <= size <= t.shape()[dim]):
+            raise index_error(
+                f"a slice of dimensions {list(dims)} and sizes {list(sizes)} of {t}",
+                where=user_place(),
+                fix="give a size, at most the extent, for each dimension",
+            )
+
+
+@check.guard
+def multiSlice(
+    graph: Graph, t: Tensor, offsets: Tensor, dims: _Numbers, sizes: _Numbers, prog: Sequence,
+    *rest: Any,
+) -> Tensor:  # fmt: skip
+    """Adds a slice for each row of offsets; returns their tensor, [rows, *the slice].
+
+    Args:
+      graph: the graph.
+      t: the tensor.
+      offsets: [rows, dims].
+      dims: the dimensions that are sliced.
+      sizes: the extent of a slice in each.
+      prog: the sequence.
+      *rest: a plan and options, which change nothing, and a name.
+    """
+    _check_slices(t, dims, sizes)
+    indices = [jnp.arange(size) for size in sizes]
+
+    def compute(x: jax.Array, offsets: jax.Array) -> jax.Array:
+        def one(row: jax.Array) -> jax.Array:
+            part = x
+            for dim, index, start in zip(dims, indices, row, strict=True):
+                part = jnp.take(part, start.astype(int) + index, axis=dim, mode="clip")
+            return part
+
+        return jax.vmap(one)(offsets.reshape(-1, len(dims)))
+
+    return add_planned(graph, prog, read_rest("multiSlice", rest).title, compute, [t, offsets])[0]
+
+
+@check.guard
+def multiUpdateAdd(
+    graph: Graph, t: Tensor, s: Tensor, offsets: Tensor, scale: Any, dims: _Numbers,
+    sizes: _Numbers, prog: Sequence, *rest: Any,
+) -> None:  # fmt: skip
+    """Adds a program that adds scale times each of some slices to a tensor; see `multiSlice`."""
+    _check_slices(t, dims, sizes)
+
+    def compute(x: jax.Array, slices: jax.Array, offsets: jax.Array, scale: Any) -> jax.Array:
+        rows = offsets.reshape(-1, len(dims)).astype(int)
+        places: list[Any] = []
+        for dim, extent in enumerate(x.shape):
+            place = jnp.arange(extent)[None]
+            if dim in dims:
+                number = [*dims].index(dim)
+                place = rows[:, number, None] + jnp.arange(sizes[number])
+            shape = [1] * (x.ndim + 1)
+            shape[0], shape[dim + 1] = place.shape
+            places.append(place.reshape(shape))
+        return x.at[tuple(places)].add((jnp.reshape(scale, ()) * slices).astype(x.dtype))
+
+    name = read_rest("multiUpdateAdd", rest).title
+    add_planned(graph, prog, name, compute, [t, s, offsets, scale], outs=[t])
+
+
+@check.guard
+def gather(graph: Graph, input: Tensor, indices: Tensor, *arguments: Any) -> Tensor:
+    """Adds a gather to a program, and returns its tensor.
+
+    Args:
+      graph: the graph.
+      input: the tensor.
+      indices: whole numbers.
+      *arguments: `axis, prog`: the parts of that dimension at the indices; or, as in XLA,
+        `indexVectorDim, offsetDims, sliceSizes, collapsedSliceDims, startIndexMap, prog`; and
+        a name.
+    """
+    place = require_program_at("gather", arguments, (1, 5))
+    prog, name = arguments[place], read_rest("gather", arguments[place + 1 :]).title
+    if place == 1:
+        axis = check.require_integer(arguments[0], "axis", at_least=0)
+        return add_planned(
+            graph, prog, name, lambda x, i: jnp.take(x, i.astype(int), axis=axis, mode="clip"),
+            [input, indices],
+        )[0]  # fmt: skip
+    index_dim, offset_dims, sizes, collapsed, start_map = arguments[:5]
+    numbers = lax.GatherDimensionNumbers(tuple(offset_dims), tuple(collapsed), tuple(start_map))
+
+    def compute(x: jax.Array, indices: jax.Array) -> jax.Array:
+        rows = _indices_last(indices, index_dim)
+        return lax.gather(x, rows, numbers, tuple(sizes), mode="clip")
+
+    return add_planned(graph, prog, name, compute, [input, indices])[0]
+
+
+@check.guard
+def scatter(
+    graph: Graph, operand: Tensor, indices: Tensor, updates: Tensor, *arguments: Any
+) -> None:
+    """Adds a program that writes updates into a tensor at indices, as XLA's scatter.
+
+    Args:
+      graph: the graph.
+      operand: the tensor that is written.
+      indices: whole numbers.
+      updates: what is written.
+      *arguments: `indexVectorDim, updateWindowDims, insertWindowDims, scatterDimsToOperandDims,
+        prog`, and a name.
+    """
+    place = require_program_at("scatter", arguments, (4,))
+    index_dim, window, insert, to_operand = arguments[:4]
+    numbers = lax.ScatterDimensionNumbers(tuple(window), tuple(insert), tuple(to_operand))
+
+    def compute(x: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
+        return lax.scatter(x, _indices_last(indices, index_dim), updates, numbers)
+
+    name = read_rest("scatter", arguments[place + 1 :]).title
+    operands = [operand, indices, updates]
+    add_planned(graph, arguments[place], name, compute, operands, outs=[operand])
+
+
+def _indices_last(indices: jax.Array, index_dim: int) -> jax.Array:
+    whole = indices.astype(jnp.int32)
+    return whole[..., None] if index_dim == whole.ndim else jnp.moveaxis(whole, index_dim, -1)
+
+
+class SortOrder(enum.Enum):
+    """The order of what `topK` gives."""
+
+    NONE = 0
+    ASCENDING = 1
+    DESCENDING = 2
+
+
+@check.guard
+@dc.dataclass(frozen=True)
+class TopKParams:
+    """What `topK` selects.
+
+    Attributes:
+      k: how many elements of each row.
+      largest: the largest, or else the smallest.
+      sortOrder: their order.
+    """
+
+    k: int
+    largest: bool
+    sortOrder: SortOrder
+
+    def __post_init__(self) -> None:
+        check.require_integer(self.k, "k", at_least=0)
+        check.require_flag(self.largest, "largest")
+        check.require_instance(self.sortOrder, SortOrder, "sortOrder")
+
+
+@check.guard
+def topK(
+    graph: Graph, prog: Sequence, t: Tensor, params: TopKParams, debugContext: str = ""
+) -> Tensor:
+    """Adds a selection of the k largest (or smallest) elements of the last dimension."""
+    return topKWithPermutation(graph, prog, t, params, debugContext)[0]
+
+
+@check.guard
+def topKWithPermutation(
+    graph: Graph, prog: Sequence, t: Tensor, params: TopKParams, debugContext: str = ""
+) -> tuple[Tensor, Tensor]:
+    """Adds `topK`; returns the elements and their places in the last dimension, UNSIGNED_INT."""
+    check.require_instance(params, TopKParams, "params")
+    check.require_instance(t, Tensor, "t")
+    if not t.rank() or params.k > t.shape()[-1]:
+        raise index_error(f"the {params.k} largest elements of rows of {t}", where=user_place())
+    is_descending = params.sortOrder is not SortOrder.ASCENDING
+
+    def compute(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        order = jnp.argsort(x, axis=-1, stable=True, descending=params.largest)
+        order = order[..., : params.k]
+        if is_descending != params.largest:
+            order = jnp.flip(order, -1)
+        return jnp.take_along_axis(x, order, axis=-1), order.astype(jnp.uint32)
+
+    values, places = add_planned(graph, prog, title_of("topK", debugContext), compute, [t])
+    return values, places
+
+
+@check.guard
+def sort(graph: Graph, t: Tensor, dim: int, prog: Sequence, debugContext: str = "") -> Tensor:
+    """Adds a sort along a dimension, the smallest first, and returns its tensor."""
+    dim = _require_dim(t, dim)
+    name = title_of("sort", debugContext)
+    return add_planned(graph, prog, name, lambda x: jnp.sort(x, axis=dim), [t])[0]
+
+
+@check.guard
+def sortInPlace(graph: Graph, t: Tensor, dim: int, prog: Sequence, debugContext: str = "") -> None:
+    """Adds a program that sorts a tensor along a dimension."""
+    dim = _require_dim(t, dim)
+    name = title_of("sort", debugContext)
+    add_planned(graph, prog, name, lambda x: jnp.sort(x, axis=dim), [t], outs=[t])
+
+
+@check.guard
+def sortKeyValue(
+    graph: Graph, k: Tensor, v: Tensor, dim: int, prog: Sequence, debugContext: str = ""
+) -> Tensor:
+    """Adds a sort of values by their keys along a dimension, and returns their tensor."""
+    dim = _require_dim(k, dim)
+
+    def compute(keys: jax.Array, values: jax.Array) -> jax.Array:
+        order = jnp.argsort(keys, axis=dim, stable=True)
+        return jnp.take_along_axis(values, order, axis=dim)
+
+    return add_planned(graph, prog, title_of("sortKeyValue", debugContext), compute, [k, v])[0]
+
+
+def _require_dim(t: Tensor, dim: int) -> int:
+    dim = check.require_integer(dim, "dim", at_least=0)
+    if dim >= check.require_instance(t, Tensor, "t").rank():
+        raise index_error(f"dimension {dim} of {t}", where=user_place())
+    return dim
+
+
+@check.guard
+def pad(
+    graph: Graph, t: Tensor, paddingLower: Any, paddingUpper: Any, val: float = 0, *rest: Any
+) -> Tensor:
+    """Returns a view of a tensor with a constant number around it.
+
+    Args:
+      graph: the graph.
+      t: the tensor.
+      paddingLower: how many before, for each dimension; or for one, `dim` follows `val`.
+      paddingUpper: how many after.
+      val: the number.
+      *rest: the dimension, where the paddings are numbers.
+    """
+    one = not isinstance(paddingLower, (list, tuple))
+    dims = [rest[0] if rest else 0] if one else range(len(paddingLower))
+    lower, upper = ([p] if one else [*p] for p in (paddingLower, paddingUpper))
+    if len(upper) != len(lower) or (not one and len(lower) != t.rank()):
+        raise index_error(f"paddings {lower} and {upper} of {t}", where=user_place())
+    for dim, *counts in zip(dims, lower, upper, strict=True):
+        parts = [t]
+        for is_after, count in enumerate(counts):
+            shape = t.shape()
+            shape[_require_dim(t, dim)] = check.require_integer(count, "a padding", at_least=0)
+            constant = graph.addConstant(t.type, shape, val, "padding")
+            map_tensor_linearly(graph, constant)
+            parts.insert(len(parts) if is_after else 0, constant)
+        t = concat(parts, dim)
+    return t
+
+
+@check.guard
+def countedLoop(
+    graph: Graph,
+    begin: int,
+    end: int,
+    step: int,
+    body: Callable[[Tensor], Any],
+    debugContext: str = "",
+) -> Sequence:
+    """Returns a program that repeats another with a counter.
+
+    Args:
+      graph: the graph.
+      begin: what the counter is at first.
+      end: where it ends, not included.
+      step: by how much it grows.
+      body: the counter, an INT tensor of one element -> the program.
+      debugContext: a name.
+    """
+    first, last, by = (check.require_integer(n, "a bound") for n in (begin, end, step))
+    if by == 0 or (last - first) * by < 0:
+        raise check.value_error(f"a loop from {first} to {last} by {by}", "give another step")
+    counter = graph.addVariable(INT, [1], f"{debugContext or 'countedLoop'}/counter")
+    graph.setTileMapping(counter, 0)
+    start = graph.addConstant(INT, [1], first, "begin")
+    graph.setTileMapping(start, 0)
+    one = Sequence(program.require_program(body(counter)))
+    FORMS["add"][1](graph, counter, by, one)
+    count = -(-(last - first) // by)
+    return Sequence(program.Copy(start, counter), program.Repeat(count, one))
+
+
+@check.guard
+def encodeOneHot(
+    graph: Graph, indices: Tensor, encoded: Tensor, prog: Sequence, *rest: Any
+) -> None:
+    """Adds a program that writes rows of zeros with a one at each index.
+
+    Args:
+      graph: the graph.
+      indices: [rows].
+      encoded: [rows, classes], which is written.
+      prog: the sequence.
+      *rest: the numbers for on and off, tensors of one element or numbers, and a name.
+    """
+    on, off, *_ = [*(each for each in rest if not isinstance(each, str)), 1, 0][:2]
+    dtype, classes = encoded.type.dtype, encoded.shape()[-1]
+
+    def compute(indices: jax.Array, on: Any, off: Any) -> jax.Array:
+        hits = indices.reshape(-1)[:, None] == jnp.arange(classes)
+        return jnp.where(hits, jnp.reshape(on, ()), jnp.reshape(off, ())).astype(dtype)
+
+    title = read_rest("encodeOneHot", [each for each in rest if isinstance(each, str)]).title
+    add_planned(graph, prog, title, compute, [indices, on, off], outs=[encoded])
+
+
+@check.guard
+def createSliceableTensor(
+    graph: Graph, type: Type, shape: _Numbers, dims: _Numbers, sizes: _Numbers, *rest: Any
+) -> Tensor:
+    """Returns a new tensor that `dynamicSlice` and `multiSlice` slice, spread linearly."""
+    tensor = graph.addVariable(type, shape, read_rest("sliceable", rest).title)
+    _check_slices(tensor, dims, sizes)
+    map_tensor_linearly(graph, tensor)
+    return tensor

@@ -1,0 +1,139 @@
+"""Mappings of tensors to tiles, as PopLibs makes them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ipujax.operators import linear_tile_bounds
+from ipujax.poplar.element_types import Type
+from ipujax.poplar.exceptions import check, index_error
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.tensors import Interval, Tensor
+from ipujax.poplar.user_places import user_place
+
+
+@check.guard
+def mapTensorLinearly(
+    graph: Graph, t: Tensor, minElementsPerTile: int | None = None, grainSize: int | None = None
+) -> None:
+    """Spreads a tensor's elements over tiles, in their order, from tile 0 on.
+
+    Args:
+      graph: the graph.
+      t: the tensor.
+      minElementsPerTile: of a tile that has any; as many as 128 bytes have by default.
+      grainSize: elements that stay together; as many as 8 bytes have by default.
+    """
+    mapTensorLinearlyWithOffset(graph, t, minElementsPerTile, grainSize, 0)
+
+
+@check.guard
+def mapTensorLinearlyWithOffset(graph: Graph, t: Tensor, *arguments: int | None) -> int:
+    """Spreads a tensor like `mapTensorLinearly`, from another tile on, and round the last one.
+
+    Args:
+      graph: the graph.
+      t: the tensor.
+      *arguments: the first tile; or `minElementsPerTile, grainSize` and the first tile.
+
+    Returns:
+      The tile after the last that got any.
+    """
+    offset = check.require_integer((0, *arguments)[-1], "offset", at_least=0)
+    mapping = calcLinearTileMapping(graph, t, *arguments[:-1])
+    tiles = len(mapping)
+    used = sum(bool(intervals) for intervals in mapping)
+    shifted = [mapping[(tile - offset) % tiles] for tile in range(tiles)]
+    graph.setTileMapping(t, shifted)
+    return (offset + used) % tiles
+
+
+@check.guard
+def calcLinearTileMapping(
+    graph: Graph, t: Tensor, minElementsPerTile: int | None = None, grainSize: int | None = None
+) -> list[list[Interval]]:
+    """Returns, for each tile, the intervals of `mapTensorLinearly`."""
+    check.require_instance(t, Tensor, "t")
+    tiles = check.require_instance(graph, Graph, "graph").getTarget().getNumTiles()
+    settings: dict[str, int] = {}
+    if minElementsPerTile is not None:
+        least = check.require_integer(minElementsPerTile, "minElementsPerTile", at_least=0)
+        settings["minimum_bytes"] = least * t.type.size
+    if grainSize is not None:
+        settings["grain"] = check.require_integer(grainSize, "grainSize", at_least=1)
+    bounds = linear_tile_bounds(t.numElements(), t.type.size, tiles, **settings).tolist()
+    used = [[Interval(a, b)] for a, b in itertools.pairwise(bounds)]
+    return used + [[] for _ in range(tiles - len(used))]
+
+
+@check.guard
+def getTileImbalance(
+    mapping: Sequence[Sequence[Interval]], minElementsPerTile: int = 0, grainSize: int = 1
+) -> int:
+    """Returns how many elements the fullest tile has beyond an even spread of grains."""
+    sizes = np.array([sum(interval.size() for interval in tile) for tile in mapping])
+    grains = -(-int(sizes.sum()) // grainSize)
+    even = -(-grains // len(sizes)) * grainSize
+    return max(0, int(sizes.max(initial=0)) - max(minElementsPerTile, even))
+
+
+_CPP_NAMES = {
+    "FLOAT": "float",
+    "HALF": "half",
+    "INT": "int",
+    "UNSIGNED_INT": "unsigned int",
+    "SHORT": "short",
+    "UNSIGNED_SHORT": "unsigned short",
+    "CHAR": "char",
+    "SIGNED_CHAR": "signed char",
+    "UNSIGNED_CHAR": "unsigned char",
+    "BOOL": "bool",
+}
+
+
+@check.guard
+def templateVertex(name: str, *arguments: Type | bool | int | str) -> str:
+    """Returns the name of a vertex type with arguments, such as `Name<float,8,true>`."""
+    words = [
+        _CPP_NAMES[each.name]
+        if isinstance(each, Type)
+        else str(each).lower()
+        if isinstance(each, bool)
+        else str(each)
+        for each in arguments
+    ]
+    return f"{name}<{','.join(words)}>" if words else name
+
+
+@check.guard
+def broadcastToMatch(a: Tensor, *others: Any) -> Any:
+    """Returns views of tensors that are repeated to one shape, as NumPy broadcasts.
+
+    Args:
+      a: a tensor.
+      *others: one or two more, or the shape that `a` is to have.
+
+    Returns:
+      `a` alone for a shape, else all of them, as a tuple. C++ changes its arguments instead.
+    """
+    check.require_instance(a, Tensor, "a")
+    wanted = others[0] if len(others) == 1 and not isinstance(others[0], Tensor) else None
+    tensors = [a] if wanted is not None else [a, *others]
+    shapes = [tuple(check.require_instance(t, Tensor, "a tensor").shape()) for t in tensors]
+    try:
+        shape = np.broadcast_shapes(*shapes) if wanted is None else tuple(wanted)
+        views = [np.broadcast_to(tensor.elements, shape) for tensor in tensors]
+    except ValueError as error:
+        raise index_error(f"{tensors} do not match: {error}", where=user_place()) from error
+    matched = [Tensor(t.graph, v, t.type, t.name) for t, v in zip(tensors, views, strict=True)]
+    return matched[0] if wanted is not None else tuple(matched)
+
+
+@check.guard
+def addCodelets(graph: Graph) -> None:
+    """Accepts what PopLibs needs before its vertices are used; here nothing does."""
+    check.require_instance(graph, Graph, "graph")

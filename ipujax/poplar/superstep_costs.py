@@ -1,0 +1,188 @@
+"""The cycles and bytes of compute sets and copies, on each tile, decided with their mapping."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import heapq
+import inspect
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ipujax.operators import Superstep, TileNumbers, tile_cycles_of
+from ipujax.poplar.cpp_codelets import estimate_cycles
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.graph_parts import Vertex
+from ipujax.poplar.program import Operation
+from ipujax.poplar.vertex_groups import VertexGroup, run_vertex, split_by_plain_fields
+
+WORKER_PERIOD = 6
+"""Tile cycles between two instructions of a worker."""
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Exchange:
+    """The bytes that tiles receive and send before, or after, vertices run.
+
+    Attributes:
+      received: int64 [tiles].
+      sent: int64 [tiles].
+    """
+
+    received: np.ndarray
+    sent: np.ndarray
+
+
+def compute_set_cost(graph: Graph, name: str, groups: Sequence[VertexGroup]) -> Superstep:
+    """Returns what one run of a compute set costs on its tiles."""
+    tiles = graph.getTarget().getNumTiles()
+    counts = np.zeros(tiles, np.int64)
+    reads: list[tuple[np.ndarray, np.ndarray, int]] = []
+    writes: list[tuple[np.ndarray, np.ndarray, int]] = []
+    cycles: dict[Vertex, float] = {}
+    is_estimated = False
+    for group in groups:
+        where = np.array([vertex.tile for vertex in group.vertices])
+        np.add.at(counts, where, 1)
+        for part in split_by_plain_fields(group):
+            estimate, is_default = _cycles_of_group(graph, part)
+            for vertex in part.vertices:
+                is_estimated |= is_default and vertex.cycles is None
+                cycles[vertex] = estimate if vertex.cycles is None else vertex.cycles
+        for field, elements in group.elements.items():
+            declared = group.codelet.fields[field]
+            edges = (elements.reshape(len(where), -1), where, declared.type.size)
+            if declared.is_read:
+                reads.append(edges)
+            if declared.is_written:
+                writes.append(edges)
+    before, after = _exchange(graph, reads, inwards=True), _exchange(graph, writes, inwards=False)
+    return Superstep(
+        name=name,
+        kind="+".join(dict.fromkeys(group.codelet.name for group in groups)),
+        vertices=TileNumbers.from_array(counts),
+        tile_cycles=TileNumbers.from_array(_cycles_of_tiles(cycles, tiles)),
+        received=TileNumbers.from_array(before.received),
+        sent=TileNumbers.from_array(before.sent),
+        results_received=TileNumbers.from_array(after.received),
+        results_sent=TileNumbers.from_array(after.sent),
+        flops=sum(vertex.flops for vertex in cycles),
+        is_estimated=is_estimated,
+    )
+
+
+def copy_cost(graph: Graph, name: str, src: np.ndarray, dst: np.ndarray, size: int) -> Superstep:
+    """Returns what a copy between tensors costs: what stays on its tile moves nothing.
+
+    Args:
+      graph: the graph.
+      name: the name of the copy.
+      src: element numbers.
+      dst: as many.
+      size: bytes of an element.
+    """
+    to = graph.tile_of[dst.reshape(-1)].astype(np.int64)
+    moved = _exchange(graph, [(src.reshape(-1, 1), to, size)], inwards=True)
+    received, sent = map(TileNumbers.from_array, (moved.received, moved.sent))
+    return Superstep(name=name, received=received, sent=sent)
+
+
+def elementwise_cost(graph: Graph, operation: Operation) -> Superstep:
+    """Returns what an elementwise operation costs, on the tiles of its output."""
+    tiles, (output, *_) = graph.getTarget().getNumTiles(), operation.outputs
+    where = graph.tile_of[output.elements]
+    counts = np.bincount(where.reshape(-1), minlength=tiles)
+    of_tile = operation.cycles or (lambda count: 0.0)
+    cycles = {int(count): of_tile(int(count)) for count in np.unique(counts) if count}
+    operands = [
+        (np.broadcast_to(t.elements, where.shape).reshape(-1, 1), where.reshape(-1), t.type.size)
+        for t in operation.inputs
+    ]
+    moved = _exchange(graph, operands, inwards=True)
+    tile_cycles = np.array([math.ceil(cycles.get(int(count), 0.0)) for count in counts])
+    return Superstep(
+        name=operation.name,
+        kind=operation.name,
+        vertices=TileNumbers.from_array((counts > 0).astype(np.int64)),
+        tile_cycles=TileNumbers.from_array(tile_cycles),
+        received=TileNumbers.from_array(moved.received),
+        sent=TileNumbers.from_array(moved.sent),
+    )
+
+
+def _exchange(
+    graph: Graph, edges: Sequence[tuple[np.ndarray, np.ndarray, int]], *, inwards: bool
+) -> Exchange:
+    """Returns what moves between the tiles of elements and those of vertices.
+
+    Args:
+      graph: the graph.
+      edges: elements [vertices, n], tiles of the vertices [vertices], bytes of an element.
+      inwards: from the elements to the vertices.
+    """
+    tiles = graph.getTarget().getNumTiles()
+    received, sent = np.zeros(tiles, np.int64), np.zeros(tiles, np.int64)
+    for size in {size for *_, size in edges}:
+        pairs: list[np.ndarray] = []
+        for elements, where, element_bytes in edges:
+            if element_bytes == size:
+                remote = graph.tile_of[elements] != where[:, None]
+                keys = elements + where[:, None].astype(np.int64) * graph.size
+                pairs.append(keys[remote])
+        distinct = np.unique(np.concatenate(pairs))
+        elements, at = distinct % max(graph.size, 1), distinct // max(graph.size, 1)
+        many = np.bincount(at, minlength=tiles) * size
+        once = np.bincount(graph.tile_of[np.unique(elements)], minlength=tiles) * size
+        received += many if inwards else once
+        sent += once if inwards else many
+    return Exchange(received, sent)
+
+
+def _cycles_of_tiles(cycles: dict[Vertex, float], tiles: int) -> np.ndarray:
+    """Returns int64 [tiles]: the cycles of the vertices on each tile.
+
+    Six workers take `Vertex`es in the order of `addVertex`, a free worker the next one; those of
+    other kinds have the tile alone.
+    """
+    workers: dict[int, list[float]] = {}
+    alone = np.zeros(tiles)
+    for vertex in sorted(cycles, key=lambda vertex: vertex.number):
+        if vertex.codelet.kind != "Vertex":
+            alone[vertex.tile] += cycles[vertex]
+            continue
+        queue = workers.setdefault(vertex.tile, [0.0] * WORKER_PERIOD)
+        heapq.heapreplace(queue, queue[0] + cycles[vertex])
+    for tile, queue in workers.items():
+        alone[tile] += WORKER_PERIOD * max(queue)
+    return np.ceil(alone).astype(np.int64)
+
+
+def _cycles_of_group(graph: Graph, group: VertexGroup) -> tuple[float, bool]:
+    """Returns the cycles of each vertex of a group, and whether nobody said them."""
+    if all(vertex.cycles is not None for vertex in group.vertices):
+        return 0.0, False
+    estimator = graph.estimators.get(group.codelet.name) or group.codelet.cycles
+    if estimator is None:
+        estimate = estimate_cycles(group, group.plain)
+        return (_default_cycles(graph, group), True) if estimate is None else (estimate, False)
+    given = group.parameters({field: group.shape_of(field) for field in group.elements})
+    given |= group.parameters(group.plain)
+    asked = inspect.signature(estimator).parameters
+    return float(estimator(**{name: given[name] for name in asked})), False
+
+
+def _default_cycles(graph: Graph, group: VertexGroup) -> float:
+    """Returns the planner's cycles of the function on one tile, by itself.
+
+    There six workers share the work, so that a tile's cycles are the instructions of all of them:
+    a worker that does all of it needs as many cycles of its own. In C++ it is an instruction for
+    each vector of eight bytes of the fields.
+    """
+    if group.codelet.native is not None:
+        shapes = [group.shape_of(name) for name in group.elements]
+        return float(sum(-(-each.size * each.dtype.itemsize // 8) for each in shapes))
+    fields = {name: f for name, f in group.codelet.fields.items() if f.is_read}
+    shapes = {name: group.shape_of(name) for name in fields}
+    chip = graph.getTarget().chip
+    return tile_cycles_of(lambda read: run_vertex(group, read), shapes, chip)

@@ -1,0 +1,270 @@
+"""Tensors: views of variables, as arrays of element numbers that NumPy slices without copies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipujax.poplar.element_types import Type, require_type
+from ipujax.poplar.exceptions import check, graph_connection_error, index_error, type_error
+from ipujax.poplar.user_places import user_place
+
+if TYPE_CHECKING:
+    from ipujax.poplar.graph import Graph
+
+
+@check.guard
+class Interval:
+    """The elements from `begin` to `end`, without `end`."""
+
+    def __init__(self, begin: int, end: int):
+        self.first = check.require_integer(begin, "begin", at_least=0)
+        self.last = check.require_integer(end, "end", at_least=self.first)
+
+    def begin(self) -> int:
+        """The first element."""
+        return self.first
+
+    def end(self) -> int:
+        """The element after the last."""
+        return self.last
+
+    def size(self) -> int:
+        """The number of elements."""
+        return self.last - self.first
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Interval) and (self.first, self.last) == (other.first, other.last)
+
+    def __hash__(self) -> int:
+        return hash((self.first, self.last))
+
+    def __repr__(self) -> str:
+        return f"Interval({self.first}, {self.last})"
+
+
+@check.guard
+class Tensor:
+    """A view of elements of variables, which no operation here copies.
+
+    Attributes:
+      graph: the graph of its variables.
+      elements: int64, of the tensor's shape: the number in the graph of each element.
+      type: the element type.
+      name: the name of the (first) variable, for messages.
+    """
+
+    __slots__ = ("elements", "graph", "name", "type")
+
+    def __init__(self, graph: Graph, elements: np.ndarray, type: Type, name: str):
+        self.graph, self.elements, self.type, self.name = graph, elements, type, name
+
+    def _view(self, elements: np.ndarray) -> Tensor:
+        return Tensor(self.graph, elements, self.type, self.name)
+
+    def _change(self, change: Callable[[], np.ndarray], what: str) -> Tensor:
+        try:
+            return self._view(change())
+        except (ValueError, IndexError, TypeError) as error:
+            raise index_error(
+                f"{what} of {self}: {error}", where=user_place(), fix="see its shape()"
+            ) from error
+
+    def shape(self) -> list[int]:
+        """The extents."""
+        return list(self.elements.shape)
+
+    def dim(self, i: int) -> int:
+        """The extent of dimension i."""
+        self._require_dimension(i)
+        return self.elements.shape[i]
+
+    def rank(self) -> int:
+        """The number of dimensions."""
+        return self.elements.ndim
+
+    def numElements(self) -> int:
+        """The number of elements."""
+        return self.elements.size
+
+    def elementType(self) -> Type:
+        """The element type."""
+        return self.type
+
+    def __len__(self) -> int:
+        return self.dim(0)
+
+    def __getitem__(self, i: int) -> Tensor:
+        """Returns the part at index i of the first dimension."""
+        i = check.require_integer(i, "the index of a tensor", at_least=0)
+        if not self.elements.ndim or i >= self.elements.shape[0]:
+            raise index_error(
+                f"index {i} of {self}",
+                where=user_place(),
+                fix="indices begin at 0 and end before dim(0)",
+            )
+        return self._view(self.elements[i, ...])
+
+    def slice(self, begin: Any, end: Any = None, dimension: int = 0) -> Tensor:
+        """Returns a slice, `end` not included.
+
+        Args:
+          begin: the first index, an `Interval`, or one index for each dimension.
+          end: the index after the last, or one for each dimension.
+          dimension: the dimension, where `begin` is a number or an interval.
+        """
+        if isinstance(begin, Interval):
+            begin, end, dimension = begin.first, begin.last, 0 if end is None else end
+        is_list = isinstance(begin, Sequence)
+        if not is_list:
+            self._require_dimension(dimension)
+        begins = list(begin) if is_list else [0] * dimension + [begin]
+        ends = list(end) if is_list else [*self.elements.shape[:dimension], end]
+        shape = self.elements.shape
+        if len(begins) > len(shape) or len(begins) != len(ends):
+            raise index_error(f"slice from {begin} to {end} of {self}", where=user_place())
+        for first, last, extent in zip(begins, ends, shape, strict=False):
+            if not 0 <= first <= last <= extent:
+                raise index_error(
+                    f"slice from {begin} to {end} of dimension {dimension} of {self}",
+                    where=user_place(),
+                    fix="0 <= begin <= end <= the extent",
+                )
+        cuts = tuple(slice(first, last) for first, last in zip(begins, ends, strict=True))
+        return self._view(self.elements[cuts])
+
+    def slices(self, intervals: Sequence[Any], dimension: int = 0) -> list[Tensor]:
+        """Returns one slice for each interval, or for each list of intervals one of all of them."""
+        return [
+            self.slice(one.first, one.last, dimension)
+            if isinstance(one, Interval)
+            else concat([self.slice(i.first, i.last, dimension) for i in one], dimension)
+            for one in intervals
+        ]
+
+    def flatten(self, dimBegin: int = 0, dimEnd: int | None = None) -> Tensor:
+        """Returns it with the dimensions from `dimBegin` to before `dimEnd` made one."""
+        shape = self.elements.shape
+        end = len(shape) if dimEnd is None else dimEnd
+        merged = math.prod(shape[dimBegin:end])
+        return self.reshape([*shape[:dimBegin], merged, *shape[end:]])
+
+    def reshape(self, shape: Sequence[int]) -> Tensor:
+        """Returns it with another shape of as many elements."""
+        if any(extent < 0 for extent in shape):
+            raise index_error(f"shape {list(shape)} for {self}", where=user_place())
+        return self._change(lambda: self.elements.reshape(tuple(shape)), f"shape {list(shape)}")
+
+    def transpose(self) -> Tensor:
+        """Returns it with its dimensions in the opposite order."""
+        return self._view(self.elements.T)
+
+    def dimShuffle(self, permutation: Sequence[int]) -> Tensor:
+        """Returns it with its dimensions in another order."""
+        return self._change(
+            lambda: self.elements.transpose(tuple(permutation)), f"order {list(permutation)}"
+        )
+
+    def expand(self, indices: Sequence[int]) -> Tensor:
+        """Returns it with a dimension of extent 1 before each of these (old) dimensions."""
+        elements = self.elements
+        for index in sorted(indices, reverse=True):
+            if not 0 <= index <= elements.ndim:
+                raise index_error(f"dimension {index} of {self}", where=user_place())
+            elements = np.expand_dims(elements, index)
+        return self._view(elements)
+
+    def squeeze(self, dims: Sequence[int]) -> Tensor:
+        """Returns it without these dimensions, of extent 1."""
+        return self._change(lambda: np.squeeze(self.elements, tuple(dims)), f"squeeze {list(dims)}")
+
+    def broadcast(self, count: int, dimension: int) -> Tensor:
+        """Returns it repeated `count` times along a dimension."""
+        self._require_dimension(dimension)
+        count, shape = check.require_integer(count, "count", at_least=0), self.elements.shape
+        copies = np.broadcast_to(
+            np.expand_dims(self.elements, dimension),
+            (*shape[:dimension], count, *shape[dimension:]),
+        )
+        return self._view(
+            copies.reshape(*shape[:dimension], count * shape[dimension], *shape[dimension + 1 :])
+        )
+
+    def reverse(self, dimension: int) -> Tensor:
+        """Returns it with a dimension in the opposite direction."""
+        self._require_dimension(dimension)
+        return self._view(np.flip(self.elements, dimension))
+
+    def subSample(self, stride: int, dimension: int) -> Tensor:
+        """Returns every `stride`-th index of a dimension."""
+        self._require_dimension(dimension)
+        stride = check.require_integer(stride, "stride", at_least=1)
+        return self._view(self.elements[(slice(None),) * dimension + (slice(None, None, stride),)])
+
+    def reinterpret(self, type: Type) -> Tensor:
+        """Returns it with another meaning of its bits.
+
+        Args:
+          type: a type of elements as large; none of the two may be BOOL, unless both are.
+        """
+        type = require_type(type, "type")
+        are_bools = (type.dtype == np.bool_, self.type.dtype == np.bool_)
+        if type.size != self.type.size or are_bools[0] != are_bools[1]:
+            raise type_error(
+                f"{self} as {type}",
+                where=user_place(),
+                fix="give a type of elements as large, and no BOOL",
+            )
+        return Tensor(self.graph, self.elements, type, self.name)
+
+    def append(self, other: Tensor, dimension: int) -> Tensor:
+        """Returns this and another tensor, one after the other along a dimension."""
+        return concat([self, other], dimension)
+
+    def _require_dimension(self, dimension: int) -> None:
+        dimension = check.require_integer(dimension, "dimension", at_least=0)
+        if dimension >= self.elements.ndim:
+            raise index_error(
+                f"dimension {dimension} of {self}",
+                where=user_place(),
+                fix="dimensions begin at 0 and end before rank()",
+            )
+
+    def __repr__(self) -> str:
+        return f"tensor '{self.name}' of type {self.type} and shape {self.shape()}"
+
+
+@check.guard
+def concat(first: Any, second: Any = 0, dimension: int = 0) -> Tensor:
+    """Returns tensors one after the other along a dimension.
+
+    Args:
+      first: the tensors, or the first of two.
+      second: the second tensor; after a list, the dimension.
+      dimension: the dimension, after two tensors.
+    """
+    if isinstance(first, Tensor):
+        tensors = [first, second]
+    else:
+        tensors, dimension = list(first), second
+    if not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
+        raise type_error("concat takes tensors, at least one", where=user_place())
+    start = tensors[0]
+    for tensor in tensors:
+        if tensor.graph is not start.graph:
+            raise graph_connection_error(
+                f"{tensor} and {start} are of two graphs", where=user_place()
+            )
+        if tensor.type != start.type:
+            raise type_error(
+                f"{tensor} and {start} have different types", where=user_place(), fix="cast one"
+            )
+    if dimension >= start.rank():
+        raise index_error(f"dimension {dimension} of {start}", where=user_place())
+    return start._change(  # pyright: ignore[reportPrivateUsage]
+        lambda: np.concatenate([tensor.elements for tensor in tensors], dimension),
+        f"concatenation along dimension {dimension}",
+    )

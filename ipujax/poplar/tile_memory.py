@@ -1,0 +1,87 @@
+"""The bytes on each tile: variables and constants where they are mapped, copies of remote data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ipujax.poplar import program as programs
+from ipujax.poplar.exceptions import graph_memory_allocation_error
+from ipujax.poplar.graph import Graph
+from ipujax.poplar.graph_parts import NO_TILE
+from ipujax.poplar.lower_steps import StepLowering
+from ipujax.report import PlacedStep, PlacedTensor
+
+_NAMED = 5  # tensors that an error names
+
+
+def list_tensors(graph: Graph) -> list[PlacedTensor]:
+    """Returns the variables and constants of a graph with their bytes on tiles."""
+    target = graph.getTarget()
+    shape = (target.getNumIPUs(), target.getTilesPerIPU())
+    found: list[PlacedTensor] = []
+    for variable in graph.variables:
+        where = graph.tile_of[variable.start : variable.start + variable.size]
+        counts = np.bincount(where[where != NO_TILE], minlength=target.getNumTiles())
+        found.append(
+            PlacedTensor(
+                name=f"{variable.type.dtype}[{variable.size}]",
+                path=variable.name,
+                category=variable.category,
+                bytes=(counts * variable.type.size).reshape(shape),
+            )
+        )
+    return found
+
+
+def list_steps(
+    graph: Graph, lowering: StepLowering, all_programs: Iterable[programs.Program]
+) -> list[PlacedStep]:
+    """Returns compute sets and elementwise operations, each once, with copies of remote data."""
+    target = graph.getTarget()
+    shape = (target.getNumIPUs(), target.getTilesPerIPU())
+    found: dict[object, PlacedStep] = {}
+    for each in all_programs:
+        for part in each.walk():
+            if not isinstance(part, (programs.Execute, programs.Operation)):
+                continue
+            if isinstance(part, programs.Operation) and part.cycles is None:
+                continue
+            key = part.compute_set if isinstance(part, programs.Execute) else part
+            if key not in found:
+                copies = lowering.cost_of(part).temporaries(target.getNumTiles())
+                found[key] = PlacedStep(part.name, copies.reshape(shape))
+    return [*found.values()]
+
+
+def check_memory(
+    graph: Graph, tensors: Sequence[PlacedTensor], steps: Sequence[PlacedStep]
+) -> None:
+    """Checks that tensors and copies fit onto their tiles; code is not counted here.
+
+    Raises:
+      graph_memory_allocation_error: a tile holds more than it has.
+    """
+    target = graph.getTarget()
+    shape = (target.getNumIPUs(), target.getTilesPerIPU())
+    limit = target.chip.usable_bytes_per_tile
+    held = sum((tensor.bytes for tensor in tensors), np.zeros(shape, np.int64))
+    copies = np.zeros(shape, np.int64)
+    for step in steps:
+        copies = np.maximum(copies, step.bytes)
+    needed = (held + copies).reshape(-1)
+    tile = int(needed.argmax())
+    if needed[tile] <= limit:
+        return
+    on_tile = sorted(((int(t.bytes.flat[tile]), t.path) for t in tensors), reverse=True)
+    parts = [f"'{name}' {bytes_:,}" for bytes_, name in on_tile[:_NAMED] if bytes_]
+    if copies.flat[tile]:
+        fullest = max(steps, key=lambda step: step.bytes.flat[tile])
+        parts.append(f"copies of remote data for '{fullest.name}' {int(copies.flat[tile]):,}")
+    raise graph_memory_allocation_error(
+        f"out of memory: tile {tile} needs {int(needed[tile]):,} bytes and has {limit:,}, "
+        f"{int((needed > limit).sum())} tiles lack memory; in bytes: {', '.join(parts)}",
+        fix='map them to more tiles, or give the engine {"debug.allowOutOfMemory": "true"} for a '
+        "report",
+    )

@@ -1,0 +1,93 @@
+"""The cost of one compute set or copy that the user has laid out on tiles, tile by tile."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+
+import numpy as np
+
+
+@dc.dataclass(frozen=True, slots=True, repr=False)
+class TileNumbers:
+    """A whole number for each tile, as data that can be hashed and compared.
+
+    Attributes:
+      data: the bytes of int64 [tiles]; tiles behind them have 0.
+    """
+
+    data: bytes = b""
+
+    @classmethod
+    def from_array(cls, numbers: np.ndarray) -> TileNumbers:
+        """Returns the numbers of an array [tiles]."""
+        return cls(np.asarray(numbers, np.int64).tobytes())
+
+    @property
+    def array(self) -> np.ndarray:
+        """The numbers, int64."""
+        return np.frombuffer(self.data, np.int64)
+
+    def on_tiles(self, tiles: int) -> np.ndarray:
+        """Returns the numbers of so many tiles, int64 [tiles]."""
+        padded = np.zeros(tiles, np.int64)
+        padded[: self.array.size] = self.array
+        return padded
+
+    @property
+    def most(self) -> int:
+        """The largest number."""
+        return int(self.array.max(initial=0))
+
+    def __repr__(self) -> str:
+        return f"<at most {self.most} on {np.count_nonzero(self.array)} tiles>"
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class Superstep:
+    """One run of a compute set or a copy on the tiles of one IPU.
+
+    Attributes:
+      name: the user's name for it.
+      kind: the vertices' type, or "" for a copy, which computes nothing.
+      vertices: how many there are.
+      tile_cycles: cycles of the vertices alone.
+      received: bytes that come from other tiles before the vertices run.
+      sent: bytes that go to other tiles then, those for several tiles once.
+      results_received: bytes that come from other tiles after the vertices have run.
+      results_sent: bytes that go to other tiles then.
+      flops: floating-point operations of all vertices.
+      host_bytes: bytes from or to the host.
+      remote_bytes: bytes from or to streaming memory.
+      is_estimated: whether nobody said what the vertices take.
+      where: the user's `file:line`, or "" for where it is traced.
+    """
+
+    name: str
+    kind: str = ""
+    vertices: TileNumbers = TileNumbers()
+    tile_cycles: TileNumbers = TileNumbers()
+    received: TileNumbers = TileNumbers()
+    sent: TileNumbers = TileNumbers()
+    results_received: TileNumbers = TileNumbers()
+    results_sent: TileNumbers = TileNumbers()
+    flops: int = 0
+    host_bytes: int = 0
+    remote_bytes: int = 0
+    is_estimated: bool = False
+    where: str = ""
+
+    @property
+    def operand_bytes(self) -> int:
+        """Bytes of the tile that receives, or sends, most before the vertices run."""
+        return max(self.received.most, self.sent.most)
+
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of the tile that receives, or sends, most after the vertices have run."""
+        return max(self.results_received.most, self.results_sent.most)
+
+    def temporaries(self, tiles: int) -> np.ndarray:
+        """Returns int64 [tiles]: copies of remote operands and results on the vertices' tiles."""
+        if not self.kind:
+            return np.zeros(tiles, np.int64)
+        return self.received.on_tiles(tiles) + self.results_sent.on_tiles(tiles)

@@ -1,0 +1,168 @@
+"""The compute sets and exchanges of a call, tile by tile, as lists."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from lowering.ground import Superstep
+from lowering.machine.target import Target
+from lowering.machine.trace import KINDS, Block, On, Trace, distinct_children
+
+RESULTS = "results"
+"""The phase of a superstep in which results go to the tiles that keep them."""
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class ComputeSet:
+    """A compute set that a program executes.
+
+    Attributes:
+      name: the user's name, or the operation's and the kind of work.
+      ipu: the IPU that runs it.
+      vertices: int64 [tiles].
+      runs: how often one call runs it.
+      tile_cycles: int64 [tiles]: the vertices alone, one run.
+      cycles: of one run, with launch and sync.
+    """
+
+    name: str
+    ipu: int
+    vertices: np.ndarray
+    runs: int
+    tile_cycles: np.ndarray
+    cycles: int
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Exchange:
+    """Data that moves between the tiles of an IPU.
+
+    Attributes:
+      name: the name of what it is for.
+      runs: how often one call does it.
+      cycles: of one run.
+      received_bytes: int64 [tiles], one run: what several users on a tile need counts once.
+      sent_bytes: int64 [tiles], one run: what several tiles get counts once.
+    """
+
+    name: str
+    runs: int
+    cycles: int
+    received_bytes: np.ndarray
+    sent_bytes: np.ndarray
+
+
+@dc.dataclass(frozen=True, slots=True)
+class TileWork:
+    """Where the vertices of an operation are.
+
+    Attributes:
+      vertices: how many the busiest tile has.
+      tiles: how many tiles take part; 0 for moves of data, in which all may.
+      first_tile: the first of them; they wrap around.
+      step: what the user has laid out on tiles; None where the model has.
+    """
+
+    vertices: int
+    tiles: int
+    first_tile: int
+    step: Superstep | None = None
+
+    def fill_tiles(self, number: int, tiles: int) -> np.ndarray:
+        """Returns int64 [tiles]: a number on the tiles that take part."""
+        numbers = np.zeros(tiles, np.int64)
+        numbers[(self.first_tile + np.arange(self.tiles or tiles)) % tiles] = number
+        return numbers
+
+
+_NOWHERE = TileWork(0, 0, 0)
+
+
+@dc.dataclass(frozen=True, slots=True)
+class _Step:
+    """Equal steps of an IPU; the number of their operation finds their `TileWork`."""
+
+    ipu: int
+    kind: str
+    name: str
+    origin: str
+    operation: int
+    cycles: int
+
+
+def list_compute_sets(
+    trace: Trace, work: Mapping[int, TileWork], target: Target
+) -> Sequence[ComputeSet]:
+    """Lists what a call executes, in order; equal steps of one operation are one entry.
+
+    Where the model has laid out an operation, all tiles that take part have as much as the busiest.
+
+    Args:
+      trace: the steps of the call.
+      work: where operations are, by their numbers.
+      target: the chip.
+    """
+    found: list[ComputeSet] = []
+    for step, runs in _count_steps(trace, "compute").items():
+        where, tiles = work.get(step.operation, _NOWHERE), target.tiles_per_ipu
+        name = step.name
+        vertices = where.fill_tiles(max(where.vertices, 1), tiles)
+        tile_cycles = where.fill_tiles(step.cycles, tiles)
+        if where.step is not None:
+            name = where.step.name
+            vertices = where.step.vertices.on_tiles(tiles)
+            tile_cycles = where.step.tile_cycles.on_tiles(tiles)
+        cycles = step.cycles + target.sync_cycles
+        found.append(ComputeSet(name, step.ipu, vertices, runs, tile_cycles, cycles))
+    return found
+
+
+def list_exchanges(
+    trace: Trace, work: Mapping[int, TileWork], target: Target
+) -> Sequence[Exchange]:
+    """Lists what moves between the tiles of an IPU, in order; see `list_compute_sets`.
+
+    Where the model has laid out an operation, tiles send as much as they receive.
+    """
+    found: list[Exchange] = []
+    for step, runs in _count_steps(trace, "exchange").items():
+        where, tiles = work.get(step.operation, _NOWHERE), target.tiles_per_ipu
+        name = step.name
+        bytes_ = round((step.cycles - target.exchange_cycles) * target.exchange_bytes)
+        received = sent = where.fill_tiles(bytes_, tiles)
+        if where.step is not None:
+            name = where.step.name
+            gives_results = step.name.endswith(f"/{RESULTS}")
+            pair = (
+                (where.step.results_received, where.step.results_sent)
+                if gives_results
+                else (where.step.received, where.step.sent)
+            )
+            received, sent = (numbers.on_tiles(tiles) for numbers in pair)
+        found.append(Exchange(name, runs, step.cycles, received, sent))
+    return found
+
+
+def _count_steps(trace: Trace, kind: str) -> dict[_Step, int]:
+    """Counts equal steps of one kind, in the order of their first runs."""
+    counts: dict[_Step, int] = {}
+    for step, runs in _walk(trace, KINDS.index(kind), None):
+        counts[step] = counts.get(step, 0) + runs
+    return counts
+
+
+def _walk(trace: Trace, kind: int, ipu: int | None) -> Iterator[tuple[_Step, int]]:
+    if isinstance(trace, Block):
+        for row in np.flatnonzero(trace.kind == kind).tolist():
+            code = int(trace.name[row])
+            where = int(trace.ipu[row]) if ipu is None else ipu
+            names = trace.names[code], trace.origins[code], trace.operations[code]
+            yield _Step(where, KINDS[kind], *names, int(trace.cycles[row])), 1
+        return
+    inner = trace.ipu if isinstance(trace, On) else ipu
+    for part, times in distinct_children(trace):
+        for step, runs in _walk(part, kind, inner):
+            yield step, runs * times

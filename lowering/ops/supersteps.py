@@ -1,0 +1,29 @@
+"""The primitive of a superstep that the user has laid out on tiles by hand: vertices, or a copy.
+
+Its operands are whole variables, its results those that it writes, with what it leaves in them.
+What it computes is a body, gathers and scatters included; what it costs was decided with its tiles
+and is a `Superstep`, which the machine model reads and nothing else changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lowering.ground import Superstep as Superstep
+from lowering.ground import TileNumbers as TileNumbers
+from lowering.jaxprs import Aval, ClosedJaxpr, Effect, function_of_jaxpr
+from lowering.ops.define import define_primitive_with_body
+from lowering.ops.types import Array
+
+
+def _effects_of_superstep(*_: Aval, body: ClosedJaxpr, step: Superstep) -> set[Effect]:
+    return set()
+
+
+def _function_of_superstep(*, body: ClosedJaxpr, step: Superstep) -> Callable[..., list[Array]]:
+    return function_of_jaxpr(body)
+
+
+superstep_p = define_primitive_with_body(
+    "ipu_superstep", _effects_of_superstep, _function_of_superstep
+)

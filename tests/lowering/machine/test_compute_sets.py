@@ -1,0 +1,95 @@
+"""Compute sets and exchanges as lists, and the cost of supersteps that the user has laid out."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+
+import numpy as np
+import pytest
+
+from lowering.ground import Superstep, TileNumbers
+from lowering.machine import IPU2, Operation, Shape
+from lowering.machine.compute_sets import TileWork, list_compute_sets, list_exchanges
+from lowering.machine.primitives.supersteps import superstep_cost
+from lowering.machine.trace import assign_to_ipu, build_block, group_traces, repeat_trace
+
+SMALL = dc.replace(IPU2, tiles_per_ipu=4)
+X = Shape((8,), "float32")
+
+
+def numbers(*values: int) -> TileNumbers:
+    return TileNumbers.from_array(np.array(values))
+
+
+STEP = Superstep(
+    name="mul",
+    kind="Dot",
+    vertices=numbers(1, 2),
+    tile_cycles=numbers(30, 60),
+    received=numbers(0, 8),
+    sent=numbers(16),
+    results_sent=numbers(0, 4),
+    results_received=numbers(4),
+    flops=5,
+)
+
+
+def cost_of(step: Superstep | None):
+    return superstep_cost(Operation("ipu_superstep", (X,), (X,), (("step", step),)), SMALL)
+
+
+def test_a_superstep_costs_what_it_carries() -> None:
+    cost = cost_of(STEP)
+    assert [(p.name, p.compute, p.exchange_bytes) for p in cost.phases] == [
+        ("mul", 60 + 11, 16),
+        ("results", 0, 4),
+    ]
+    # Tile 1 gets 8 bytes before, and makes a result of 4 for another tile.
+    assert cost.temporary_bytes == 12
+    assert cost.flops == 5
+    assert cost.source == "formula"
+    assert cost_of(dc.replace(STEP, is_estimated=True)).source == "default"
+
+
+@pytest.mark.parametrize("step", [None, Superstep(name="nothing")])
+def test_what_does_nothing_is_free(step: Superstep | None) -> None:
+    assert not cost_of(step).phases
+
+
+def test_numbers_of_tiles_are_equal_by_value() -> None:
+    assert numbers(1, 2) == numbers(1, 2)
+    assert hash(STEP) == hash(dc.replace(STEP))
+    assert STEP != dc.replace(STEP, vertices=numbers(2, 2))
+    assert numbers(1, 2).on_tiles(4).tolist() == [1, 2, 0, 0]
+    assert repr(numbers(1, 0, 3)) == "<at most 3 on 2 tiles>"
+
+
+def test_equal_steps_are_counted_through_loops_on_each_ipu() -> None:
+    rows = [
+        (0, "sync", "s/mul", "", 0, 100, 7),
+        (0, "exchange", "s/mul", "", 100, 54, 7),
+        (0, "compute", "s/mul", "", 154, 71, 7),
+        (0, "exchange", "s/results", "", 225, 51, 7),
+        (0, "compute", "add/Add", "", 276, 40, 8),
+    ]
+    body = build_block(rows)
+    trace = group_traces(
+        [(0, assign_to_ipu(repeat_trace(body, 3, 400), 0)), (0, assign_to_ipu(body, 1))]
+    )
+    work = {7: TileWork(2, 2, 0, STEP), 8: TileWork(1, 2, 3)}
+    sets = list_compute_sets(trace, work, SMALL)
+    assert [(s.name, s.ipu, s.runs, s.cycles) for s in sets] == [
+        ("mul", 0, 3, 71 + SMALL.sync_cycles),
+        ("add/Add", 0, 3, 40 + SMALL.sync_cycles),
+        ("mul", 1, 1, 71 + SMALL.sync_cycles),
+        ("add/Add", 1, 1, 40 + SMALL.sync_cycles),
+    ]
+    assert sets[0].tile_cycles.tolist() == [30, 60, 0, 0]
+    assert sets[0].vertices.tolist() == [1, 2, 0, 0]
+    # Tiles 3 and, around the end, 0.
+    assert sets[1].tile_cycles.tolist() == [40, 0, 0, 40]
+    before, after = list_exchanges(trace, work, SMALL)[:2]
+    assert (before.runs, before.cycles) == (3, 54)
+    assert before.received_bytes.tolist() == [0, 8, 0, 0]
+    assert after.received_bytes.tolist() == [4, 0, 0, 0]
+    assert after.sent_bytes.tolist() == [0, 4, 0, 0]
