@@ -49,6 +49,12 @@ def replace_stand_ins(cost: KernelCost, operands: Sequence[TensorLayout | None])
             else use
             for signature, use in cost.code.items()
         },
+        totals={
+            number: dc.replace(total, first_tile=tiles[total.first_tile])
+            if total.first_tile < 0
+            else total
+            for number, total in cost.totals.items()
+        },
     )
 
 

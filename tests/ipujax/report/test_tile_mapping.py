@@ -114,3 +114,20 @@ def test_values_that_stay_on_the_host_have_no_tiles() -> None:
 def test_only_programs_have_mappings() -> None:
     with pytest.raises(TileMappingError, match=r"takes a program.*\n  fix: .*lower"):
         ipu.tile_mapping(ipu.compile(lambda x: x), np.ones(3, f32))
+
+
+def test_compute_sets_are_on_the_tiles_of_what_another_ipu_has_made() -> None:
+    """Results on the second IPU lie as their operands do, which begin behind one another."""
+
+    def fn(x: Any, y: Any) -> Any:
+        with ipu.scopes.ipu_shard(0):
+            x, y = jnp.exp(x), jnp.exp(y)
+        with ipu.scopes.ipu_shard(1):
+            return jnp.tanh(x), jnp.sin(y)
+
+    configured(2)
+    sets = ipu.compile(fn).lower(struct(4000), struct(3000)).report().compute_sets
+    first, second, third, fourth = (np.nonzero(each.vertices)[0].tolist() for each in sets)
+    assert [each.ipu for each in sets] == [0, 0, 1, 1]
+    assert (third, fourth) == (first, second)
+    assert second[0] == first[-1] + 1
