@@ -7,7 +7,7 @@ from lowering.schedules.schedule_registry import register_schedule
 from lowering.schedules.v_blocks import schedule_v
 
 
-@register_schedule(rank=78, splits_backward=True)
+@register_schedule(rank=78, folds_stages=True, splits_backward=True)
 def dualpipe_v(
     stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
 ) -> Schedule:

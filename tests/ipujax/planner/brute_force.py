@@ -26,12 +26,13 @@ BUILDERS = {
         schedules.interleaved_one_f_one_b,
         schedules.zero_bubble,
         schedules.zbv,
+        schedules.dualpipe_v,
         schedules.v_half,
         schedules.v_min,
     )
 }
 
-FOLDED = ("zbv", "v_half", "v_min")
+FOLDED = ("zbv", "v_half", "v_min", "dualpipe_v")
 """Those with two stages on an IPU, in a V."""
 
 SHARING = ("interleaved_one_f_one_b", "looped_bfs", *FOLDED)
