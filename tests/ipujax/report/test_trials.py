@@ -269,7 +269,7 @@ def test_recomputation_outside_pipelines_gives_what_its_advice_says() -> None:
     args = [struct(64, 64)] * 8, struct(8000, 64)
     reports: list[Report] = []
     for allowed in (False, True):
-        configured(ipu_model__tiles_per_ipu=96, allow_recompute=allowed)
+        configured(ipu_model__tiles_per_ipu=72, allow_recompute=allowed)
         reports.append(ipu.compile(jax.grad(normed_layers)).lower(*args).report())
     before, after = reports
     entry = only(before, "recompute")
@@ -373,14 +373,13 @@ def test_combinations_with_more_ipus_give_what_they_say() -> None:
     parts = re.search(r"in (\d+) parts", entry.text)
     proportion = re.search(r"Proportion ([\d.]+)", entry.text)
     counts = re.search(r"around ([\d, ]+) products", entry.text)
-    assert parts is not None
     assert proportion is not None
     assert counts is not None
     after = of_dense(
         [int(count) for count in counts[1].split(", ")],
         1024,
         float(proportion[1]),
-        parts=int(parts[1]),
+        parts=int(parts[1]) if parts else 1,
         allow_recompute="allow_recompute" in entry.text,
     )
     assert entry.fullest_bytes == pytest.approx(fullest(after), rel=0.02)
