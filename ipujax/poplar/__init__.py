@@ -67,6 +67,7 @@ from ipujax.poplar.program import SyncType as SyncType
 from ipujax.poplar.tensors import Interval as Interval
 from ipujax.poplar.tensors import Tensor as Tensor
 from ipujax.poplar.tensors import concat as concat
+from ipujax.poplar.virtual_graph import VirtualGraph as VirtualGraph
 
 __all__ = [
     "BOOL",

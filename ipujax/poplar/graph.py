@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -42,6 +42,9 @@ class Graph:
     Args:
       target: the target, or a device of it.
     """
+
+    # The class of virtual graphs, which sets it; it derives from this one.
+    of_some_tiles: ClassVar[Callable[[Graph, Sequence[int]], Graph]]
 
     def __init__(self, target: Target | Device):
         if isinstance(target, Device):
@@ -424,9 +427,7 @@ class Graph:
         Raises:
           invalid_tile_mapping: tiles that do not exist, or none.
         """
-        from ipujax.poplar.virtual_graph import VirtualGraph  # it is a graph itself
-
-        return VirtualGraph(self, self.choose_tiles(lowerTile, upperTile))
+        return Graph.of_some_tiles(self, self.choose_tiles(lowerTile, upperTile))
 
     def choose_tiles(self, lower: Any, upper: int | None) -> list[int]:
         """Returns the tiles that `createVirtualGraph` is asked for."""
