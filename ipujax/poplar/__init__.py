@@ -67,7 +67,7 @@ from ipujax.poplar.program import SyncType as SyncType
 from ipujax.poplar.tensors import Interval as Interval
 from ipujax.poplar.tensors import Tensor as Tensor
 from ipujax.poplar.tensors import concat as concat
-from ipujax.poplar.virtual_graph import VirtualGraph as VirtualGraph
+from ipujax.poplar.virtual_graph import VirtualGraph as _VirtualGraph
 
 __all__ = [
     "BOOL",
@@ -128,6 +128,8 @@ __all__ = [
     "unknown_vertex_type",
 ]
 
+
+Graph.of_some_tiles = _VirtualGraph
 
 _LEFT_OUT = {
     "gcl": "collectives are those of ipu.cross_replica_ops",

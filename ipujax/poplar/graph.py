@@ -43,7 +43,7 @@ class Graph:
       target: the target, or a device of it.
     """
 
-    # The class of virtual graphs, which sets it; it derives from this one.
+    # The class of virtual graphs, which derives from this one; the face sets it.
     of_some_tiles: ClassVar[Callable[[Graph, Sequence[int]], Graph]]
 
     def __init__(self, target: Target | Device):

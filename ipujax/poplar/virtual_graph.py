@@ -58,6 +58,3 @@ class VirtualGraph(Graph):
         """Returns a graph of some tiles of this one; see `Graph.createVirtualGraph`."""
         chosen = self.choose_tiles(lowerTile, upperTile)
         return VirtualGraph(self._root, [self._tiles[tile] for tile in chosen])
-
-
-Graph.of_some_tiles = VirtualGraph
