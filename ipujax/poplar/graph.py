@@ -179,8 +179,8 @@ class Graph:
 
         Args:
           what: the tensor or vertex.
-          tile: the tile; for a tensor also a list with, for each tile, the `Interval`s of its
-            flattened elements.
+          tile: the tile; for a tensor also a list with the intervals (`Interval`) of its flattened
+            elements for each tile.
         """
         if isinstance(what, Vertex):
             what.tile = self._require_tile(tile, str(what))
