@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from ipujax import poplar
@@ -24,8 +23,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "popc") -> int:
     try:
         graph.addCodelets(arguments.files, compileFlags=" ".join(flags))
     except (poplar.poplar_error, NotImplementedError) as error:
-        print(f"{prog}: {error}", file=sys.stderr)
-        return 1
+        return style.print_error(prog, str(error))
     for line in graph.codelets.descriptions():
         print(line)
     return 0

@@ -301,7 +301,7 @@ class Lowered(BoundToProcess):
 
     @functools.cached_property
     def _model_memory(self) -> ModelMemory:
-        """What reports on the program have modelled."""
+        """The kernels and programs that models for reports share."""
         from ipujax.report import ModelMemory
 
         return ModelMemory()

@@ -10,6 +10,9 @@ import numpy as np
 
 from lowering import jaxpr, machine, ops
 
+LAUNCH_CYCLES = machine.LAUNCH
+"""Cycles for starting the workers of a tile, which reports add to those of vertices."""
+
 Superstep = ops.Superstep
 TileNumbers = ops.TileNumbers
 

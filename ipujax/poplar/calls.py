@@ -55,8 +55,7 @@ def call(build: Callable[..., Any], *arrays: Any) -> Any:
     for tensor in tensors:
         if (graph.tile_of[tensor.elements] == NO_TILE).all():
             poputil.mapTensorLinearly(graph, tensor)
-    is_tensor = lambda leaf: isinstance(leaf, Tensor)  # noqa: E731
-    leaves, tree = jax.tree.flatten(results, is_leaf=is_tensor)
+    leaves, tree = jax.tree.flatten(results, is_leaf=lambda leaf: isinstance(leaf, Tensor))
     for leaf in leaves:
         check.require_instance(leaf, Tensor, "what build returns", "tensors")
     _check_graph(graph, sequence, tensors, leaves)

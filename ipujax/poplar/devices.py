@@ -111,12 +111,14 @@ class Device:
 
 @check.guard
 class IPUModel:
-    """A description of virtual IPUs.
+    """A description of virtual IPUs; C++'s attributes for delays of syncs are not there.
 
     Attributes:
       numIPUs: how many.
       tilesPerIPU: tiles of each.
     """
+
+    __slots__ = ("_version", "numIPUs", "tilesPerIPU")
 
     def __init__(self, version: str = "ipu2"):
         if version not in _TARGETS:

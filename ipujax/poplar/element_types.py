@@ -43,18 +43,22 @@ UNSIGNED_CHAR = Type("UNSIGNED_CHAR", np.dtype(np.uint8))
 BOOL = Type("BOOL", np.dtype(np.bool_))
 
 
-_ALL = (FLOAT, HALF, INT, UNSIGNED_INT, SHORT, UNSIGNED_SHORT, CHAR, UNSIGNED_CHAR, BOOL)
+_TYPES = {
+    each.dtype: each
+    for each in (
+        FLOAT, HALF, INT, UNSIGNED_INT, SHORT, UNSIGNED_SHORT, SIGNED_CHAR, UNSIGNED_CHAR, BOOL,
+    )
+}  # fmt: skip
 
 
 def type_of_dtype(dtype: np.dtype) -> Type:
     """Returns the element type of a dtype, or says that there is none."""
-    for each in _ALL:
-        if each.dtype == dtype:
-            return each
+    if (type := _TYPES.get(np.dtype(dtype))) is not None:
+        return type
     raise type_error(
         f"arrays of {dtype} are no tensors of Poplar",
         where=user_place(),
-        fix=f"cast it to one of {', '.join(str(each.dtype) for each in _ALL)}",
+        fix=f"cast it to one of {', '.join(map(str, _TYPES))}",
     )
 
 

@@ -28,12 +28,18 @@ from ipujax.poplar.graph_parts import DataStream, RemoteBuffer
 from ipujax.poplar.host_values import initial_state, put_values
 from ipujax.poplar.lower_program import ProgramLowering
 from ipujax.poplar.lower_steps import key_of_buffer
+from ipujax.poplar.program import require_program
 from ipujax.poplar.stream_connections import StreamConnections
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.tile_memory import check_memory, list_steps, list_tensors
+from ipujax.poplar.tile_memory import (
+    check_memory,
+    has_planned_operations,
+    list_steps,
+    list_tensors,
+)
 from ipujax.poplar.user_places import user_place
 from ipujax.poplar.written_elements import WrittenElements
-from ipujax.report import Report, auto_report, place_memory
+from ipujax.report import PlacedStep, Report, auto_report, place_memory
 from ipujax.system import read_engine_options
 
 
@@ -57,7 +63,7 @@ class Engine:
     def __init__(self, graph: Graph, programs: Any, options: Mapping[str, str] | None = None):
         self._graph = graph = check.require_instance(graph, Graph, "graph").root
         given = programs if isinstance(programs, (list, tuple)) else [programs]
-        self._programs = [_require_program(each) for each in given]
+        self._programs = [require_program(each) for each in given]
         self._settings = read_engine_settings(options)
         check_programs(graph, self._programs)
         self._streams = StreamConnections(graph)
@@ -67,12 +73,9 @@ class Engine:
             check_memory(graph, list_tensors(graph), steps)
         self._compiled: dict[int, tuple[Any, list[int], list[int]]] = {}
         self._written = WrittenElements(graph)
-        self._state: State = self._initial_state()
+        self._state: State = initial_state(graph)
         self._settled: set[int] = set()
         self._is_loaded = False
-
-    def _initial_state(self) -> State:
-        return initial_state(self._graph)
 
     def load(self, device: Device) -> None:
         """Loads the engine onto a device."""
@@ -275,7 +278,8 @@ class Engine:
     def report(self, program: int = 0) -> Report:
         """Returns the modelled cost of one run of a program.
 
-        `memory` holds the graph's variables and constants on the tiles that they are mapped to.
+        `memory` holds the graph's variables and constants on the tiles that they are mapped to,
+        and the most work space of operations that the planner lays out.
 
         Raises:
           profiling_disabled: the options have no information retained.
@@ -286,11 +290,14 @@ class Engine:
                 where=user_place(),
                 fix="leave that out",
             )
-        lowered = self._lower(program)
+        planned = self._lower(program).report(self._graph.getTarget().chip)
         steps = list_steps(self._graph, self._lowering.steps, [self._program(program)])
+        if has_planned_operations(self._program(program)):
+            work_space = planned.memory.tile_categories["temporaries"]
+            steps.append(PlacedStep("operations that the planner lays out", work_space))
         buffers = self._graph.remote_buffers.values()
         return place_memory(
-            lowered.report(self._graph.getTarget().chip),
+            planned,
             list_tensors(self._graph),
             steps,
             sum(buffer.repeats * buffer.size * buffer.type.size for buffer in buffers),
@@ -346,10 +353,6 @@ class _ReportedProgram:
     def as_text(self, *, origins: bool = False) -> str:
         """Returns the program as text."""
         return self._lowered.as_text(origins=origins)
-
-
-def _require_program(value: Any) -> programs.Program:
-    return programs.require_program(value)
 
 
 def _find_handle(handles: Mapping[str, Tensor], handle: str) -> Tensor:

@@ -31,6 +31,7 @@ from ipujax.poplar.graph_parts import (
     Variable,
     Vertex,
 )
+from ipujax.poplar.program import require_program
 from ipujax.poplar.tensors import Interval, Tensor, concat
 from ipujax.poplar.user_places import user_place
 
@@ -44,7 +45,7 @@ class Graph:
     """
 
     # The class of virtual graphs, which derives from this one; the face sets it.
-    of_some_tiles: ClassVar[Callable[[Graph, Sequence[int]], Graph]]
+    of_some_tiles: ClassVar[Callable[[Graph, np.ndarray], Graph]]
 
     def __init__(self, target: Target | Device):
         if isinstance(target, Device):
@@ -183,20 +184,27 @@ class Graph:
             elements for each tile.
         """
         if isinstance(what, Vertex):
-            what.tile = self._require_tile(tile, str(what))
+            what.tile = int(self.tiles_of_root(self._require_tile(tile, str(what))))
             return
         elements = self._own(what).elements
         if not isinstance(tile, (list, tuple)):
-            self.tile_of[elements] = self._require_tile(tile, str(what))
+            self.put_on_tiles(elements, self._require_tile(tile, str(what)))
             return
         flat = elements.reshape(-1)
         for number, intervals in enumerate(tile):
             for interval in intervals:
                 if interval.last > flat.size:
                     raise invalid_tile_mapping(f"{interval} of {what}", where=user_place())
-                self.tile_of[flat[interval.first : interval.last]] = self._require_tile(
-                    number, str(what)
-                )
+                part = flat[interval.first : interval.last]
+                self.put_on_tiles(part, self._require_tile(number, str(what)))
+
+    def put_on_tiles(self, elements: np.ndarray, tiles: int | np.ndarray) -> None:
+        """Puts elements, by their numbers, on one tile, or each on its own."""
+        self.tile_of[elements] = self.tiles_of_root(tiles)
+
+    def tiles_of_root(self, tiles: int | np.ndarray) -> int | np.ndarray:
+        """Returns what the graph that holds everything calls some tiles of this one."""
+        return tiles
 
     def getTileMapping(self, tensor: Tensor) -> list[list[Interval]]:
         """Returns, for each tile, the intervals of the tensor's flattened elements."""
@@ -412,7 +420,7 @@ class Graph:
 
     def addFunction(self, program: Any) -> Function:
         """Adds a program that `program.Call` calls."""
-        return Function(program)
+        return Function(require_program(program))
 
     def createVirtualGraph(self, lowerTile: Any, upperTile: int | None = None) -> Graph:
         """Returns a graph of some tiles of this one, numbered from 0 on.
@@ -427,9 +435,10 @@ class Graph:
         Raises:
           invalid_tile_mapping: tiles that do not exist, or none.
         """
-        return Graph.of_some_tiles(self, self.choose_tiles(lowerTile, upperTile))
+        chosen = np.array(self._choose_tiles(lowerTile, upperTile))
+        return Graph.of_some_tiles(self.root, np.asarray(self.tiles_of_root(chosen)))
 
-    def choose_tiles(self, lower: Any, upper: int | None) -> list[int]:
+    def _choose_tiles(self, lower: Any, upper: int | None) -> list[int]:
         """Returns the tiles that `createVirtualGraph` is asked for."""
         if isinstance(lower, (list, tuple)):
             chosen = list(lower)

@@ -13,6 +13,7 @@ from ipujax.poplar.tensors import Tensor
 
 if TYPE_CHECKING:
     from ipujax.poplar.graph import Graph
+    from ipujax.poplar.program import Program
 
 NO_TILE = -1
 
@@ -132,7 +133,7 @@ class DataStream:
 class Function:
     """A program that `program.Call` calls."""
 
-    body: Any
+    body: Program
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)

@@ -15,9 +15,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax.operators import linear_tile_bounds, tile_cycles_of
-from ipujax.poplar import element_types
-from ipujax.poplar.element_types import Type
+from ipujax.operators import LAUNCH_CYCLES, linear_tile_bounds, tile_cycles_of
+from ipujax.poplar.element_types import Type, type_of_dtype
 from ipujax.poplar.exceptions import check, index_error, type_error
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.graph_parts import NO_TILE
@@ -28,17 +27,6 @@ from ipujax.poplar.user_places import user_place
 from ipujax.system import get_logger
 
 Operand = Tensor | int | float | bool
-LAUNCH = 11
-"""Cycles for starting the workers, which reports add to those of vertices."""
-
-_TYPES = {
-    each.dtype: each
-    for each in (
-        element_types.FLOAT, element_types.HALF, element_types.INT, element_types.UNSIGNED_INT,
-        element_types.SHORT, element_types.UNSIGNED_SHORT, element_types.SIGNED_CHAR,
-        element_types.UNSIGNED_CHAR, element_types.BOOL,
-    )
-}  # fmt: skip
 
 
 def add_elementwise(
@@ -96,7 +84,7 @@ def add_elementwise(
             for tensor in tensors
         ]
         chip = graph.getTarget().chip
-        return max(0, tile_cycles_of(lambda arrays: call(*arrays), avals, chip) - LAUNCH)
+        return max(0, tile_cycles_of(lambda arrays: call(*arrays), avals, chip) - LAUNCH_CYCLES)
 
     prog.add(Operation(name, run, tensors, [out], cycles or of_tile))
     return out
@@ -161,23 +149,35 @@ def read_rest(name: str, rest: Sequence[Any]) -> Rest:
     title, type = name, None
     for each in rest:
         if isinstance(each, str):
-            title = f"{each}/{name}" if each else name
+            title = title_of(name, each)
         elif isinstance(each, Type):
             type = each
         elif isinstance(each, Mapping):
-            for option in {*each} - _ACTING:
+            for option in {*each} - _COMPUTED_OTHERWISE:
                 _note_option(name, str(option))
         elif each is not None and not isinstance(each, PlanningCache):
             raise check.type_error(f"{name} takes no {each!r} after its program")
     return Rest(title, type)
 
 
-_ACTING = {"groupNormStridedChannelGrouping"}
-"""Options that change what is computed."""
+_COMPUTED_OTHERWISE = {"groupNormStridedChannelGrouping"}
+"""Options that change what is computed, which the operation itself reads."""
 
 
 class PlanningCache:
     """Plans of products; the planner keeps its own."""
+
+
+def title_of(name: str, context: Any) -> str:
+    """Returns an operation's name in reports, below the user's."""
+    context = check.require_instance(context, str, "debugContext")
+    return f"{context}/{name}" if context else name
+
+
+@check.guard
+def addCodelets(graph: Graph) -> None:
+    """Accepts what PopLibs needs before its vertices are used; here nothing does."""
+    check.require_instance(graph, Graph, "graph")
 
 
 @functools.cache
@@ -195,23 +195,23 @@ def require_program_at(name: str, arguments: Sequence[Any], places: Sequence[int
     return found[0]
 
 
-def type_of_dtype(dtype: Any) -> Type:
-    """Returns the element type of a dtype."""
-    return _TYPES[np.dtype(dtype)]
-
-
-def map_tensor_linearly(graph: Graph, tensor: Tensor, **settings: int) -> None:
+def map_tensor_linearly(graph: Graph, tensor: Tensor, first_tile: int = 0, **settings: int) -> int:
     """Spreads a tensor over tiles, as PopLibs' `mapTensorLinearly` does.
 
     Args:
       graph: the graph.
       tensor: the tensor.
+      first_tile: where it begins; the last tile is followed by the first.
       **settings: `minimum_bytes` of a tile and elements of a `grain`, where they are others.
+
+    Returns:
+      The tile after the last that gets any.
     """
     tiles = graph.getTarget().getNumTiles()
     bounds = linear_tile_bounds(tensor.numElements(), tensor.type.size, tiles, **settings)
     owners = np.repeat(np.arange(bounds.size - 1), np.diff(bounds))
-    graph.tile_of[tensor.elements.reshape(-1)] = owners
+    graph.put_on_tiles(tensor.elements.reshape(-1), (first_tile + owners) % tiles)
+    return (first_tile + bounds.size - 1) % tiles
 
 
 def _add_output(graph: Graph, name: str, aval: Any, like: Tensor | None) -> Tensor:

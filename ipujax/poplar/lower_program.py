@@ -13,7 +13,7 @@ from ipujax.operators import cycles_of_function
 from ipujax.poplar import program as programs
 from ipujax.poplar.element_access import State, read_elements, write_elements
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.lower_steps import Step, StepLowering
+from ipujax.poplar.lower_steps import Step, StepLowering, key_of_buffer
 from ipujax.poplar.stream_connections import StreamConnections
 from ipujax.poplar.tensors import Tensor
 
@@ -105,8 +105,9 @@ class ProgramLowering:
         """Returns the shape and dtype of what a state holds under a key."""
         if number == CLOCK:
             return (2,), np.dtype(np.uint32)
-        if number < 0:
-            buffer = [*self.graph.remote_buffers.values()][CLOCK - 1 - number]
+        if number < CLOCK:
+            buffers = self.graph.remote_buffers.values()
+            buffer = next(each for each in buffers if key_of_buffer(each) == number)
             return (buffer.repeats * buffer.size,), buffer.type.dtype
         variable = self.graph.variables[number]
         return (variable.size,), variable.type.dtype

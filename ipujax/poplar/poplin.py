@@ -16,6 +16,7 @@ from ipujax.poplar.exceptions import check, index_error, type_error
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.library_operations import PlanningCache as PlanningCache
 from ipujax.poplar.library_operations import add_planned, map_tensor_linearly, read_rest
+from ipujax.poplar.library_operations import addCodelets as addCodelets
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.user_places import user_place
@@ -343,9 +344,3 @@ def cholesky(graph: Graph, a: Tensor, lower: bool, prog: Sequence, *rest: Any) -
         return factor if is_lower else jnp.swapaxes(factor, -1, -2)
 
     return add_planned(graph, prog, read_rest("cholesky", rest).title, compute, [a])[0]
-
-
-@check.guard
-def addCodelets(graph: Graph) -> None:
-    """Accepts what PopLibs needs before its vertices are used; here nothing does."""
-    check.require_instance(graph, Graph, "graph")

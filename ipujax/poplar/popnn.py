@@ -18,6 +18,7 @@ from ipujax.poplar import popnn_pooling as pooling
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.library_operations import add_elementwise, add_planned, read_rest
+from ipujax.poplar.library_operations import addCodelets as addCodelets
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.user_places import user_place
@@ -204,9 +205,3 @@ def calcLoss(
     prog, title = Sequence(), read_rest("calcLoss", rest).title
     add_planned(graph, prog, title, compute, [modelOutputs, expected], outs=[loss, deltas])
     return prog
-
-
-@check.guard
-def addCodelets(graph: Graph) -> None:
-    """Accepts what PopLibs needs before its vertices are used; here nothing does."""
-    check.require_instance(graph, Graph, "graph")

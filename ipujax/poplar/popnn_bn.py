@@ -6,16 +6,13 @@ from typing import Any
 
 from ipujax.poplar.exceptions import check
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.popnn_norms import (
-    BATCH_NORM,
-    add_gradients,
-    add_normalise,
-    add_parameter_gradients,
-    add_statistics,
-    add_whiten,
-)
+from ipujax.poplar.popnn_norms import BATCH_NORM, add_statistics, define_functions
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
+
+batchNormWhiten, batchNormalise, batchNormGradients, batchNormParamGradients = define_functions(
+    "batch", lambda *_: BATCH_NORM
+)
 
 
 @check.guard
@@ -39,48 +36,3 @@ def batchNormStatistics(
         float; a name and options.
     """
     return add_statistics(graph, BATCH_NORM, acts, eps, prog, unbiasedVarEstimate, rest)
-
-
-@check.guard
-def batchNormWhiten(
-    graph: Graph, acts: Tensor, mean: Tensor, iStdDev: Tensor, prog: Sequence, *rest: Any
-) -> Tensor:
-    """Adds the activations less their mean, times the inverse standard deviation."""
-    return add_whiten(graph, BATCH_NORM, acts, mean, iStdDev, prog, rest)
-
-
-@check.guard
-def batchNormalise(
-    graph: Graph,
-    acts: Tensor,
-    gamma: Tensor,
-    beta: Tensor,
-    mean: Tensor,
-    iStdDev: Tensor,
-    prog: Sequence,
-    *rest: Any,
-) -> tuple[Tensor, Tensor]:
-    """Adds the norm of activations; returns it, and the whitened activations for the gradients."""
-    return add_normalise(graph, BATCH_NORM, acts, gamma, beta, mean, iStdDev, prog, rest)
-
-
-@check.guard
-def batchNormGradients(
-    graph: Graph,
-    actsWhitened: Tensor,
-    gradsIn: Tensor,
-    iStdDev: Tensor,
-    gamma: Tensor,
-    prog: Sequence,
-    *rest: Any,
-) -> Tensor:
-    """Adds the gradient of the activations, through their statistics; returns its tensor."""
-    return add_gradients(graph, BATCH_NORM, actsWhitened, gradsIn, iStdDev, gamma, prog, rest)
-
-
-@check.guard
-def batchNormParamGradients(
-    graph: Graph, actsWhitened: Tensor, gradsIn: Tensor, prog: Sequence, *rest: Any
-) -> tuple[Tensor, Tensor]:
-    """Adds the gradients of gamma and beta, and returns both."""
-    return add_parameter_gradients(graph, BATCH_NORM, actsWhitened, gradsIn, prog, rest)

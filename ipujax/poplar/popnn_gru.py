@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses as dc
 from typing import Any
 
 import jax
@@ -14,11 +13,13 @@ from ipujax.poplar.graph import Graph
 from ipujax.poplar.library_operations import add_planned, read_rest
 from ipujax.poplar.popnn_recurrent import (
     RecurrentParams,
+    RecurrentWeights,
     add_gradients,
     add_tensor,
     add_weights,
     require_shape,
 )
+from ipujax.poplar.popnn_recurrent import createInput as createInput
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
 
@@ -26,14 +27,7 @@ GATES = 3
 GruParams = check.guard(RecurrentParams)
 """The sizes of a layer: (dataType, batchSize, timeSteps, [input size, output size])."""
 
-
-@dc.dataclass(frozen=True)
-class GruWeights:
-    """The weights: [3, input size, size], [3, size, size] and [3, size]."""
-
-    inputWeights: Tensor
-    outputWeights: Tensor
-    biases: Tensor
+GruWeights = RecurrentWeights
 
 
 def _run(
@@ -52,17 +46,10 @@ def _run(
 
 
 @check.guard
-def createInput(graph: Graph, params: Any, name: str = "input", *rest: Any) -> Tensor:
-    """Returns a new input, [steps, batch, size], spread linearly."""
-    read_rest("createInput", rest)
-    return add_tensor(graph, params, params.input_shape, name)
-
-
-@check.guard
 def createWeights(graph: Graph, params: Any, name: str = "weights", *rest: Any) -> GruWeights:
     """Returns new weights, spread linearly."""
     read_rest("createWeights", rest)
-    return GruWeights(**add_weights(graph, params, GATES, name))
+    return add_weights(graph, params, GATES, name)
 
 
 @check.guard
@@ -148,7 +135,4 @@ def _operands(params: Any, state: Tensor, in_: Tensor, weights: GruWeights) -> l
     check.require_instance(params, RecurrentParams, "params")
     require_shape(in_, params.input_shape, "in")
     require_shape(state, params.state_shape, "stateInit")
-    given = (weights.inputWeights, weights.outputWeights, weights.biases)
-    for tensor, shape in zip(given, params.weight_shapes(GATES).values(), strict=True):
-        require_shape(tensor, shape, "weights")
-    return [in_, state, *given]
+    return [in_, state, *weights.operands(params, GATES)]

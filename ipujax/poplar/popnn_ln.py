@@ -6,18 +6,14 @@ from typing import Any
 
 from ipujax.poplar.exceptions import check
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.popnn_norms import (
-    add_gradients,
-    add_normalise,
-    add_parameter_gradients,
-    add_statistics,
-    add_whiten,
-    group_norm,
-)
+from ipujax.poplar.popnn_norms import add_statistics, define_functions, group_norm
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
 
 LAYER_NORM = group_norm("layerNorm", 1)
+layerNormWhiten, layerNormalise, layerNormGradients, layerNormParamGradients = define_functions(
+    "layer", lambda *_: LAYER_NORM
+)
 
 
 @check.guard
@@ -41,48 +37,3 @@ def layerNormStatistics(
         float; a name and options.
     """
     return add_statistics(graph, LAYER_NORM, acts, eps, prog, unbiasedVarEstimate, rest)
-
-
-@check.guard
-def layerNormWhiten(
-    graph: Graph, acts: Tensor, mean: Tensor, iStdDev: Tensor, prog: Sequence, *rest: Any
-) -> Tensor:
-    """Adds the activations less their mean, times the inverse standard deviation."""
-    return add_whiten(graph, LAYER_NORM, acts, mean, iStdDev, prog, rest)
-
-
-@check.guard
-def layerNormalise(
-    graph: Graph,
-    acts: Tensor,
-    gamma: Tensor,
-    beta: Tensor,
-    mean: Tensor,
-    iStdDev: Tensor,
-    prog: Sequence,
-    *rest: Any,
-) -> tuple[Tensor, Tensor]:
-    """Adds the norm of activations; returns it, and the whitened activations for the gradients."""
-    return add_normalise(graph, LAYER_NORM, acts, gamma, beta, mean, iStdDev, prog, rest)
-
-
-@check.guard
-def layerNormGradients(
-    graph: Graph,
-    actsWhitened: Tensor,
-    gradsIn: Tensor,
-    iStdDev: Tensor,
-    gamma: Tensor,
-    prog: Sequence,
-    *rest: Any,
-) -> Tensor:
-    """Adds the gradient of the activations, through their statistics; returns its tensor."""
-    return add_gradients(graph, LAYER_NORM, actsWhitened, gradsIn, iStdDev, gamma, prog, rest)
-
-
-@check.guard
-def layerNormParamGradients(
-    graph: Graph, actsWhitened: Tensor, gradsIn: Tensor, prog: Sequence, *rest: Any
-) -> tuple[Tensor, Tensor]:
-    """Adds the gradients of gamma and beta, and returns both."""
-    return add_parameter_gradients(graph, LAYER_NORM, actsWhitened, gradsIn, prog, rest)

@@ -14,11 +14,13 @@ from ipujax.poplar.graph import Graph
 from ipujax.poplar.library_operations import add_planned, read_rest
 from ipujax.poplar.popnn_recurrent import (
     RecurrentParams,
+    RecurrentWeights,
     add_gradients,
     add_tensor,
     add_weights,
     require_shape,
 )
+from ipujax.poplar.popnn_recurrent import createInput as createInput
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
 
@@ -26,14 +28,7 @@ GATES = 4
 LstmParams = check.guard(RecurrentParams)
 """The sizes of a layer: (dataType, batchSize, timeSteps, [input size, output size])."""
 
-
-@dc.dataclass(frozen=True)
-class LstmWeights:
-    """The weights: [4, input size, size], [4, size, size] and [4, size]."""
-
-    inputWeights: Tensor
-    outputWeights: Tensor
-    biases: Tensor
+LstmWeights = RecurrentWeights
 
 
 @dc.dataclass(frozen=True)
@@ -63,17 +58,10 @@ def _run(
 
 
 @check.guard
-def createInput(graph: Graph, params: Any, name: str = "input", *rest: Any) -> Tensor:
-    """Returns a new input, [steps, batch, size], spread linearly."""
-    read_rest("createInput", rest)
-    return add_tensor(graph, params, params.input_shape, name)
-
-
-@check.guard
 def createWeights(graph: Graph, params: Any, name: str = "weights", *rest: Any) -> LstmWeights:
     """Returns new weights, spread linearly."""
     read_rest("createWeights", rest)
-    return LstmWeights(**add_weights(graph, params, GATES, name))
+    return add_weights(graph, params, GATES, name)
 
 
 @check.guard
@@ -167,7 +155,4 @@ def _operands(params: Any, state: LstmState, in_: Tensor, weights: LstmWeights) 
     require_shape(in_, params.input_shape, "in")
     for tensor in (state.output, state.cellState):
         require_shape(tensor, params.state_shape, "stateInit")
-    given = (weights.inputWeights, weights.outputWeights, weights.biases)
-    for tensor, shape in zip(given, params.weight_shapes(GATES).values(), strict=True):
-        require_shape(tensor, shape, "weights")
-    return [in_, state.output, state.cellState, *given]
+    return [in_, state.output, state.cellState, *weights.operands(params, GATES)]

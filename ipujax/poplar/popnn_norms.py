@@ -76,6 +76,60 @@ def group_norm(name: str, groups: int, *, is_strided: bool = True) -> Norm:
     return Norm(name, split, merge)
 
 
+NormOf = Callable[[Tensor, Tensor | None, Any], Norm]
+"""Activations, statistics if there are any yet, and a call's last arguments -> the norm."""
+
+Functions = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+
+
+def define_functions(adjective: str, norm_of: NormOf) -> Functions:
+    """Returns the functions of a kind of norm: whiten, normalise, and both kinds of gradients.
+
+    Args:
+      adjective: what their names begin with, such as "batch".
+      norm_of: the norm of a call.
+    """
+
+    def whiten(
+        graph: Graph, acts: Tensor, mean: Tensor, iStdDev: Tensor, prog: Sequence, *rest: Any
+    ) -> Tensor:
+        """Adds the activations less their mean, times the inverse standard deviation."""
+        return add_whiten(graph, norm_of(acts, iStdDev, rest), acts, mean, iStdDev, prog, rest)
+
+    def normalise(
+        graph: Graph, acts: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, iStdDev: Tensor,
+        prog: Sequence, *rest: Any,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Adds the norm of activations; returns it, and the whitened ones for the gradients."""
+        norm = norm_of(acts, iStdDev, rest)
+        white = add_whiten(graph, norm, acts, mean, iStdDev, prog, rest)
+        return add_affine(graph, norm, white, gamma, beta, prog, rest), white
+
+    def gradients(
+        graph: Graph, actsWhitened: Tensor, gradsIn: Tensor, iStdDev: Tensor, gamma: Tensor,
+        prog: Sequence, *rest: Any,
+    ) -> Tensor:  # fmt: skip
+        """Adds the gradient of the activations, through their statistics; returns its tensor."""
+        norm = norm_of(actsWhitened, iStdDev, rest)
+        return add_gradients(graph, norm, actsWhitened, gradsIn, iStdDev, gamma, prog, rest)
+
+    def parameter_gradients(
+        graph: Graph, actsWhitened: Tensor, gradsIn: Tensor, prog: Sequence, *rest: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Adds the gradients of gamma and beta, and returns both."""
+        norm = norm_of(actsWhitened, None, rest)
+        return add_parameter_gradients(graph, norm, actsWhitened, gradsIn, prog, rest)
+
+    endings = {
+        "NormWhiten": whiten, "Normalise": normalise, "NormGradients": gradients,
+        "NormParamGradients": parameter_gradients,
+    }  # fmt: skip
+    for ending, function in endings.items():
+        function.__name__ = function.__qualname__ = f"{adjective}{ending}"
+    guarded = map(check.guard, endings.values())
+    return next(guarded), next(guarded), next(guarded), next(guarded)
+
+
 def add_statistics(
     graph: Graph, norm: Norm, acts: Tensor, eps: float, prog: Sequence, unbiased: bool, rest: Any
 ) -> tuple[Tensor, Tensor]:
@@ -90,7 +144,8 @@ def add_statistics(
         variance = squares / (parts.shape[1] - unbiased)
         return mean.astype(x.dtype), lax.rsqrt(variance + eps).astype(x.dtype)
 
-    title = read_rest(f"{norm.name}Statistics", [e for e in rest if not isinstance(e, bool)]).title
+    others = [each for each in rest if not isinstance(each, bool)]
+    title = read_rest(f"{norm.name}Statistics", others).title
     mean, deviation = add_planned(graph, prog, title, compute, [acts])
     return mean, deviation
 
@@ -113,15 +168,6 @@ def add_whiten(
 
     title = read_rest(f"{norm.name}Whiten", rest).title
     return add_planned(graph, prog, title, compute, [acts, mean, deviation])[0]
-
-
-def add_normalise(
-    graph: Graph, norm: Norm, acts: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor,
-    deviation: Tensor, prog: Sequence, rest: Any,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Adds the norm of activations, and returns it and the whitened activations."""
-    white = add_whiten(graph, norm, acts, mean, deviation, prog, rest)
-    return add_affine(graph, norm, white, gamma, beta, prog, rest), white
 
 
 def add_affine(

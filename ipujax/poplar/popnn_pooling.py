@@ -122,7 +122,8 @@ def poolInputGradient(graph: Graph, params: PoolParams, *arguments: Any) -> Tens
       graph: the graph.
       params: the sizes.
       *arguments: `in, pooled, pooledGradient, useScaledGradient, prog` of MAX, whose gradients are
-        not scaled; `channelsPerGroup, pooledGradient, prog` of AVG and SUM; and a name and options.
+        not scaled; `channelsPerGroup, pooledGradient, prog` of AVG and SUM, whose first changes
+        nothing; and a name and options.
     """
     is_max = params.poolingType is PoolingType.MAX
     place = require_program_at("poolInputGradient", arguments, (4,) if is_max else (2,))

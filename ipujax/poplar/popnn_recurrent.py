@@ -5,6 +5,7 @@ A backward pass computes the forward one again; what that one keeps for it is it
 
 from __future__ import annotations
 
+import dataclasses as dc
 from collections.abc import Callable
 from collections.abc import Sequence as AbstractSequence
 from typing import Any
@@ -14,7 +15,7 @@ import jax
 from ipujax.poplar.element_types import Type, require_type
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import add_planned, map_tensor_linearly
+from ipujax.poplar.library_operations import add_planned, map_tensor_linearly, read_rest
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.user_places import user_place
@@ -62,12 +63,35 @@ class RecurrentParams:
         }
 
 
-def add_weights(graph: Graph, params: RecurrentParams, gates: int, name: str) -> dict[str, Tensor]:
-    """Returns new weights by their names, spread linearly."""
-    return {
-        part: add_tensor(graph, params, shape, f"{name}/{part}")
-        for part, shape in params.weight_shapes(gates).items()
-    }
+@dc.dataclass(frozen=True)
+class RecurrentWeights:
+    """The weights: [gates, input size, size], [gates, size, size] and [gates, size]."""
+
+    inputWeights: Tensor
+    outputWeights: Tensor
+    biases: Tensor
+
+    def operands(self, params: RecurrentParams, gates: int) -> list[Tensor]:
+        """Returns the three, of the shapes that a layer has."""
+        given = (self.inputWeights, self.outputWeights, self.biases)
+        shapes = params.weight_shapes(gates).values()
+        pairs = zip(given, shapes, strict=True)
+        return [require_shape(tensor, shape, "weights") for tensor, shape in pairs]
+
+
+@check.guard
+def createInput(graph: Graph, params: Any, name: str = "input", *rest: Any) -> Tensor:
+    """Returns a new input, [steps, batch, size], spread linearly."""
+    read_rest("createInput", rest)
+    return add_tensor(graph, params, params.input_shape, name)
+
+
+def add_weights(graph: Graph, params: RecurrentParams, gates: int, name: str) -> RecurrentWeights:
+    """Returns new weights, spread linearly."""
+    shapes = params.weight_shapes(gates).items()
+    return RecurrentWeights(
+        *(add_tensor(graph, params, shape, f"{name}/{part}") for part, shape in shapes)
+    )
 
 
 def add_tensor(

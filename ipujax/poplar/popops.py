@@ -12,8 +12,9 @@ from typing import Any
 from ipujax.poplar import popops_expressions as expr
 from ipujax.poplar.exceptions import check
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import add_elementwise
-from ipujax.poplar.popops_elementwise import FORMS, title_of
+from ipujax.poplar.library_operations import add_elementwise, title_of
+from ipujax.poplar.library_operations import addCodelets as addCodelets
+from ipujax.poplar.popops_elementwise import FORMS
 from ipujax.poplar.popops_reductions import Operation as Operation
 from ipujax.poplar.popops_reductions import ReduceParams as ReduceParams
 from ipujax.poplar.popops_reductions import SingleReduceOp as SingleReduceOp
@@ -152,9 +153,3 @@ def mapWithOutput(
 def _function_of(expression: Any) -> Any:
     check.require_instance(expression, expr.Expr, "the expression", "an expression of popops.expr")
     return lambda *arrays: expression.evaluate(arrays)
-
-
-@check.guard
-def addCodelets(graph: Graph) -> None:
-    """Accepts what PopLibs needs before its vertices are used; here nothing does."""
-    check.require_instance(graph, Graph, "graph")

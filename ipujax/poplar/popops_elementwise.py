@@ -150,11 +150,5 @@ def _read_rest(name: str, rest: tuple[Any, ...]) -> tuple[Sequence, str]:
     return prog, read_rest(name, rest[1:]).title
 
 
-def title_of(name: str, context: Any) -> str:
-    """Returns an operation's name in reports, below the user's."""
-    context = check.require_instance(context, str, "debugContext")
-    return f"{context}/{name}" if context else name
-
-
 FORMS: Mapping[str, _Forms] = MappingProxyType({name: _forms(name) for name in OPERATIONS})
 """The forms of each operation, as `popops` has them."""

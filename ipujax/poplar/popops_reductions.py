@@ -11,11 +11,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.poplar.element_types import Type
+from ipujax.poplar.element_types import Type, type_of_dtype
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import Operand, add_planned, type_of_dtype
-from ipujax.poplar.popops_elementwise import title_of
+from ipujax.poplar.library_operations import Operand, add_planned, read_rest
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.user_places import user_place
@@ -97,7 +96,8 @@ def reduce(graph: Graph, in_: Tensor, *arguments: Any) -> Tensor:
     Args:
       graph: the graph.
       in_: the tensor.
-      *arguments: `dims, params, prog`, or `outType, dims, params, prog`, and a name.
+      *arguments: `dims, params, prog`, or `outType, dims, params, prog`; and a name, and options,
+        which change nothing.
 
     Raises:
       poplar_error: dimensions that the tensor does not have; an update without an output.
@@ -106,11 +106,11 @@ def reduce(graph: Graph, in_: Tensor, *arguments: Any) -> Tensor:
     rest = arguments[1:] if out_type else arguments
     if len(rest) < 3:
         raise check.type_error("reduce lacks arguments", "give dims, params and prog")
-    dims, params, prog, *context = rest
+    dims, params, prog, *names = rest
     check.require_instance(params, ReduceParams, "params")
     if params.update:
         raise check.value_error("an update needs an output", "call reduceWithOutput")
-    return _add(graph, in_, out_type, None, dims, params, prog, *context)
+    return _add(graph, in_, out_type, None, dims, params, prog, *names)
 
 
 @check.guard
@@ -165,7 +165,7 @@ def _add(
     dims: AbstractSequence[int],
     params: ReduceParams,
     prog: Sequence,
-    context: str = "",
+    *rest: Any,
 ) -> Tensor:
     check.require_instance(in_, Tensor, "in")
     axes = tuple(check.require_integer(dim, "a dimension", at_least=0) for dim in dims)
@@ -175,18 +175,18 @@ def _add(
     # The scale and what is updated are operands of their own, where there are any.
     extra = [each for each in (params.scale, out if params.update else None) if each is not None]
 
-    def compute(x: jax.Array, *rest: Any) -> jax.Array:
+    def compute(x: jax.Array, *operands: Any) -> jax.Array:
         wide = x.astype(jnp.promote_types(x.dtype, type.dtype)) if params.op in _SCALED else x
         result = (
             _REDUCE[params.op](wide, axis=axes) if axes else _REDUCE[params.op](wide[None], axis=0)
         )
         if params.scale is not None:
-            result = result * jnp.reshape(rest[0], ())
+            result = result * jnp.reshape(operands[0], ())
         if params.update:
-            result = _UPDATE[params.op](rest[-1], result.astype(type.dtype))
+            result = _UPDATE[params.op](operands[-1], result.astype(type.dtype))
         return lax.convert_element_type(result, type.dtype)
 
-    name = title_of(f"reduce{params.op.name.title().replace('_', '')}", context)
+    name = read_rest(f"reduce{params.op.name.title().replace('_', '')}", rest).title
     return add_planned(graph, prog, name, compute, [in_, *extra], outs=[out])[0]
 
 

@@ -16,13 +16,11 @@ from ipujax.poplar.library_operations import (
     add_elementwise,
     read_rest,
     require_program_at,
+    title_of,
 )
-from ipujax.poplar.popops_elementwise import title_of
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.user_places import user_place
-
-_WORKERS = 6
 
 
 @check.guard
@@ -84,6 +82,7 @@ def _scaled_add_cycles(
     """
     width = graph.getTarget().getVectorWidth(type_a)
     each = 3 if type_a == type_b else 4
+    num_workers = graph.getTarget().getNumWorkerContexts()
     is_constant = not isinstance(given[3], Tensor)
 
     def cycles(elements: int) -> float:
@@ -91,26 +90,30 @@ def _scaled_add_cycles(
         supervisor = 21 + 12 + (13 if rest else 7)
         if not is_constant:
             supervisor += 6 + 12 * (is_axpby and sign > 0) + 7 * (sign < 0)
-        all_have, some_have = divmod(vectors, _WORKERS)
+        all_have, some_have = divmod(vectors, num_workers)
         workers: list[int] = []
-        for number in range(_WORKERS):
+        for number in range(num_workers):
             count = all_have + (number < some_have)
             ends = 1 + (8 if rest else 0) if number == some_have else 0
             workers.append(15 + (6 + each * (count - 1) if count else 0) + 3 + ends)
-        return supervisor + _WORKERS * max(workers)
+        return supervisor + num_workers * max(workers)
 
     return cycles
+
+
+def _worker_cycles(graph: Graph, type: Type, start: int) -> Callable[[int], float]:
+    """Returns tile cycles by elements: workers that store a vector in each of their cycles."""
+    target = graph.getTarget()
+    num_workers, width = target.getNumWorkerContexts(), target.getVectorWidth(type)
+    return lambda elements: num_workers * (start + math.ceil(elements / num_workers / width))
 
 
 @check.guard
 def fill(graph: Graph, t: Tensor, prog: Sequence, fillValue: float, debugContext: str = "") -> None:
     """Adds a program that sets all elements of a tensor to a number."""
     check.require_instance(t, Tensor, "t")
-    width = graph.getTarget().getVectorWidth(t.type)
-
-    def cycles(elements: int) -> float:
-        start = 26 if t.type.size == 2 else 23
-        return _WORKERS * (start + math.ceil(elements / _WORKERS / width))
+    start = 26 if t.type.size == 2 else 23
+    cycles = _worker_cycles(graph, t.type, start)
 
     dtype = t.type.dtype
     add_elementwise(
@@ -174,9 +177,5 @@ def iota(
         raise index_error(f"iota of {t}, which is not 1-d", where=user_place())
     values = start + jnp.arange(t.numElements(), dtype=t.type.dtype)
     name = title_of("iota", debugContext)
-    width = graph.getTarget().getVectorWidth(t.type)
-
-    def cycles(elements: int) -> float:
-        return _WORKERS * (16 + math.ceil(elements / _WORKERS / width))
-
+    cycles = _worker_cycles(graph, t.type, 16)
     add_elementwise(graph, prog, name, lambda _: values, [start], out=t, cycles=cycles)

@@ -22,8 +22,9 @@ from ipujax.poplar.library_operations import (
     map_tensor_linearly,
     read_rest,
     require_program_at,
+    title_of,
 )
-from ipujax.poplar.popops_elementwise import FORMS, title_of
+from ipujax.poplar.popops_elementwise import FORMS
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor, concat
 from ipujax.poplar.user_places import user_place
@@ -304,7 +305,12 @@ def _require_dim(t: Tensor, dim: int) -> int:
 
 @check.guard
 def pad(
-    graph: Graph, t: Tensor, paddingLower: Any, paddingUpper: Any, val: float = 0, *rest: Any
+    graph: Graph,
+    t: Tensor,
+    paddingLower: Any,
+    paddingUpper: Any,
+    val: float = 0,
+    dim: int | None = None,
 ) -> Tensor:
     """Returns a view of a tensor with a constant number around it.
 
@@ -314,22 +320,24 @@ def pad(
       paddingLower: how many before, for each dimension; or for one, `dim` follows `val`.
       paddingUpper: how many after.
       val: the number.
-      *rest: the dimension, where the paddings are numbers.
+      dim: the dimension, where the paddings are numbers; 0 by default.
     """
     one = not isinstance(paddingLower, (list, tuple))
-    dims = [rest[0] if rest else 0] if one else range(len(paddingLower))
+    if dim is not None and not one:
+        raise check.type_error("pad takes paddings for all dimensions, or one dimension")
+    dims = [dim or 0] if one else range(len(paddingLower))
     lower, upper = ([p] if one else [*p] for p in (paddingLower, paddingUpper))
     if len(upper) != len(lower) or (not one and len(lower) != t.rank()):
         raise index_error(f"paddings {lower} and {upper} of {t}", where=user_place())
-    for dim, *counts in zip(dims, lower, upper, strict=True):
+    for each, *counts in zip(dims, lower, upper, strict=True):
         parts = [t]
         for is_after, count in enumerate(counts):
             shape = t.shape()
-            shape[_require_dim(t, dim)] = check.require_integer(count, "a padding", at_least=0)
+            shape[_require_dim(t, each)] = check.require_integer(count, "a padding", at_least=0)
             constant = graph.addConstant(t.type, shape, val, "padding")
             map_tensor_linearly(graph, constant)
             parts.insert(len(parts) if is_after else 0, constant)
-        t = concat(parts, dim)
+        t = concat(parts, each)
     return t
 
 
@@ -376,16 +384,20 @@ def encodeOneHot(
       indices: [rows].
       encoded: [rows, classes], which is written.
       prog: the sequence.
-      *rest: the numbers for on and off, tensors of one element or numbers, and a name.
+      *rest: the numbers for on and off, tensors of one element or numbers; and a name.
     """
-    on, off, *_ = [*(each for each in rest if not isinstance(each, str)), 1, 0][:2]
+    numbers = [each for each in rest if isinstance(each, (Tensor, int, float))]
+    if len(numbers) not in (0, 2):
+        raise check.type_error("encodeOneHot takes numbers for on and off, or none")
+    on, off = numbers or (1, 0)
     dtype, classes = encoded.type.dtype, encoded.shape()[-1]
 
     def compute(indices: jax.Array, on: Any, off: Any) -> jax.Array:
         hits = indices.reshape(-1)[:, None] == jnp.arange(classes)
         return jnp.where(hits, jnp.reshape(on, ()), jnp.reshape(off, ())).astype(dtype)
 
-    title = read_rest("encodeOneHot", [each for each in rest if isinstance(each, str)]).title
+    others = [each for each in rest if not isinstance(each, (Tensor, int, float))]
+    title = read_rest("encodeOneHot", others).title
     add_planned(graph, prog, title, compute, [indices, on, off], outs=[encoded])
 
 

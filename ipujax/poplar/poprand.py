@@ -18,6 +18,7 @@ from ipujax.poplar.element_types import UNSIGNED_INT, Type, require_type
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.library_operations import add_planned, map_tensor_linearly, read_rest
+from ipujax.poplar.library_operations import addCodelets as addCodelets
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.user_places import user_place
@@ -206,9 +207,3 @@ def _require_probability(value: Any) -> float:
     if not 0 <= probability <= 1 or math.isnan(probability):
         raise check.value_error(f"the probability is {probability}", "give a number from 0 to 1")
     return probability
-
-
-@check.guard
-def addCodelets(graph: Graph) -> None:
-    """Accepts what PopLibs needs before its vertices are used; here nothing does."""
-    check.require_instance(graph, Graph, "graph")

@@ -12,6 +12,8 @@ from ipujax.operators import linear_tile_bounds
 from ipujax.poplar.element_types import Type
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.graph import Graph
+from ipujax.poplar.library_operations import addCodelets as addCodelets
+from ipujax.poplar.library_operations import map_tensor_linearly
 from ipujax.poplar.tensors import Interval, Tensor
 from ipujax.poplar.user_places import user_place
 
@@ -28,7 +30,7 @@ def mapTensorLinearly(
       minElementsPerTile: of a tile that has any; as many as 128 bytes have by default.
       grainSize: elements that stay together; as many as 8 bytes have by default.
     """
-    mapTensorLinearlyWithOffset(graph, t, minElementsPerTile, grainSize, 0)
+    map_tensor_linearly(graph, t, **_read_settings(t, minElementsPerTile, grainSize))
 
 
 @check.guard
@@ -43,13 +45,14 @@ def mapTensorLinearlyWithOffset(graph: Graph, t: Tensor, *arguments: int | None)
     Returns:
       The tile after the last that got any.
     """
-    offset = check.require_integer((0, *arguments)[-1], "offset", at_least=0)
-    mapping = calcLinearTileMapping(graph, t, *arguments[:-1])
-    tiles = len(mapping)
-    used = sum(bool(intervals) for intervals in mapping)
-    shifted = [mapping[(tile - offset) % tiles] for tile in range(tiles)]
-    graph.setTileMapping(t, shifted)
-    return (offset + used) % tiles
+    if len(arguments) not in (1, 3):
+        raise check.type_error(
+            f"mapTensorLinearlyWithOffset takes no {len(arguments)} numbers",
+            "give the first tile, or minElementsPerTile, grainSize and the first tile",
+        )
+    *settings, first = (None, None, *arguments)[-3:]
+    first = check.require_integer(first, "offset", at_least=0)
+    return map_tensor_linearly(graph, t, first, **_read_settings(t, *settings))
 
 
 @check.guard
@@ -57,17 +60,23 @@ def calcLinearTileMapping(
     graph: Graph, t: Tensor, minElementsPerTile: int | None = None, grainSize: int | None = None
 ) -> list[list[Interval]]:
     """Returns, for each tile, the intervals of `mapTensorLinearly`."""
-    check.require_instance(t, Tensor, "t")
     tiles = check.require_instance(graph, Graph, "graph").getTarget().getNumTiles()
-    settings: dict[str, int] = {}
-    if minElementsPerTile is not None:
-        least = check.require_integer(minElementsPerTile, "minElementsPerTile", at_least=0)
-        settings["minimum_bytes"] = least * t.type.size
-    if grainSize is not None:
-        settings["grain"] = check.require_integer(grainSize, "grainSize", at_least=1)
+    settings = _read_settings(t, minElementsPerTile, grainSize)
     bounds = linear_tile_bounds(t.numElements(), t.type.size, tiles, **settings).tolist()
     used = [[Interval(a, b)] for a, b in itertools.pairwise(bounds)]
     return used + [[] for _ in range(tiles - len(used))]
+
+
+def _read_settings(t: Tensor, least: int | None, grain: int | None) -> dict[str, int]:
+    """Returns the settings of a linear mapping that are not PopLibs' own."""
+    check.require_instance(t, Tensor, "t")
+    settings: dict[str, int] = {}
+    if least is not None:
+        least = check.require_integer(least, "minElementsPerTile", at_least=0)
+        settings["minimum_bytes"] = least * t.type.size
+    if grain is not None:
+        settings["grain"] = check.require_integer(grain, "grainSize", at_least=1)
+    return settings
 
 
 @check.guard
@@ -131,9 +140,3 @@ def broadcastToMatch(a: Tensor, *others: Any) -> Any:
         raise index_error(f"{tensors} do not match: {error}", where=user_place()) from error
     matched = [Tensor(t.graph, v, t.type, t.name) for t, v in zip(tensors, views, strict=True)]
     return matched[0] if wanted is not None else tuple(matched)
-
-
-@check.guard
-def addCodelets(graph: Graph) -> None:
-    """Accepts what PopLibs needs before its vertices are used; here nothing does."""
-    check.require_instance(graph, Graph, "graph")

@@ -1,4 +1,8 @@
-"""The programs of an engine: what runs, in which order."""
+"""The programs of an engine: what runs, in which order.
+
+The debug contexts of compute sets, copies and operations name their steps in reports; loops,
+branches and calls have no steps of their own, so that theirs are not seen.
+"""
 
 from __future__ import annotations
 
@@ -211,7 +215,7 @@ class PrintTensor(Program):
 
 @check.guard
 class Sync(Program):
-    """Has all tiles wait for each other."""
+    """Has all tiles wait for each other; here it does nothing, as every step ends with a sync."""
 
     def __init__(self, type: SyncType = SyncType.INTERNAL):
         self.where = user_place()
@@ -329,7 +333,7 @@ class Call(Program):
 
     def parts(self) -> abc.Sequence[Program]:
         """Returns the programs that it runs."""
-        return (require_program(self.function.body),)
+        return (self.function.body,)
 
 
 class CycleMark(Program):
@@ -350,7 +354,7 @@ class CycleCount(CycleMark):
 
 
 class CycleStamp(CycleMark):
-    """Gives the cycles since the engine was loaded."""
+    """Gives the cycles that have passed since the engine was made."""
 
     def __init__(self, tensor: Tensor):
         self.where, self.tensor = user_place(), tensor

@@ -17,9 +17,6 @@ from ipujax.poplar.graph_parts import Vertex
 from ipujax.poplar.program import Operation
 from ipujax.poplar.vertex_groups import VertexGroup, run_vertex, split_by_plain_fields
 
-WORKER_PERIOD = 6
-"""Tile cycles between two instructions of a worker."""
-
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
 class Exchange:
@@ -62,7 +59,7 @@ def compute_set_cost(graph: Graph, name: str, groups: Sequence[VertexGroup]) -> 
         name=name,
         kind="+".join(dict.fromkeys(group.codelet.name for group in groups)),
         vertices=TileNumbers.from_array(counts),
-        tile_cycles=TileNumbers.from_array(_cycles_of_tiles(cycles, tiles)),
+        tile_cycles=TileNumbers.from_array(_cycles_of_tiles(graph, cycles)),
         received=TileNumbers.from_array(before.received),
         sent=TileNumbers.from_array(before.sent),
         results_received=TileNumbers.from_array(after.received),
@@ -139,22 +136,24 @@ def _exchange(
     return Exchange(received, sent)
 
 
-def _cycles_of_tiles(cycles: dict[Vertex, float], tiles: int) -> np.ndarray:
+def _cycles_of_tiles(graph: Graph, cycles: dict[Vertex, float]) -> np.ndarray:
     """Returns int64 [tiles]: the cycles of the vertices on each tile.
 
-    Six workers take `Vertex`es in the order of `addVertex`, a free worker the next one; those of
-    other kinds have the tile alone.
+    A tile's workers, which have every sixth cycle each, take `Vertex`es in the order of
+    `addVertex`, a free worker the next one; those of other kinds have the tile alone.
     """
+    target = graph.getTarget()
+    num_workers = target.getNumWorkerContexts()
     workers: dict[int, list[float]] = {}
-    alone = np.zeros(tiles)
+    alone = np.zeros(target.getNumTiles())
     for vertex in sorted(cycles, key=lambda vertex: vertex.number):
         if vertex.codelet.kind != "Vertex":
             alone[vertex.tile] += cycles[vertex]
             continue
-        queue = workers.setdefault(vertex.tile, [0.0] * WORKER_PERIOD)
+        queue = workers.setdefault(vertex.tile, [0.0] * num_workers)
         heapq.heapreplace(queue, queue[0] + cycles[vertex])
     for tile, queue in workers.items():
-        alone[tile] += WORKER_PERIOD * max(queue)
+        alone[tile] += num_workers * max(queue)
     return np.ceil(alone).astype(np.int64)
 
 

@@ -55,10 +55,18 @@ def list_steps(
     return [*found.values()]
 
 
+def has_planned_operations(program: programs.Program) -> bool:
+    """Returns whether the planner lays out some of a program's operations, with work space."""
+    operations = (part for part in program.walk() if isinstance(part, programs.Operation))
+    return any(operation.cycles is None for operation in operations)
+
+
 def check_memory(
     graph: Graph, tensors: Sequence[PlacedTensor], steps: Sequence[PlacedStep]
 ) -> None:
-    """Checks that tensors and copies fit onto their tiles; code is not counted here.
+    """Checks that tensors and copies fit onto their tiles.
+
+    Neither code nor the work space of operations that the planner lays out is counted here.
 
     Raises:
       graph_memory_allocation_error: a tile holds more than it has.

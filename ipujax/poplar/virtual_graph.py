@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from ipujax.poplar.devices import Target
 from ipujax.poplar.exceptions import check
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.graph_parts import Vertex
 from ipujax.poplar.tensors import Interval, Tensor
-
-_OWN = ("_root", "_tiles")
 
 
 @check.guard
 class VirtualGraph(Graph):
-    """A graph that puts things on some tiles of another one, to which all else belongs."""
+    """A graph that puts things on some tiles of another one, to which all else belongs.
 
-    def __init__(self, root: Graph, tiles: Sequence[int]):
+    Args:
+      root: the graph that holds everything.
+      tiles: int64 [this graph's tiles]: their numbers there.
+    """
+
+    def __init__(self, root: Graph, tiles: np.ndarray):
         object.__setattr__(self, "_root", root)
-        object.__setattr__(self, "_tiles", tuple(tiles))
+        object.__setattr__(self, "_tiles", tiles)
 
     @property
     def root(self) -> Graph:
@@ -38,23 +41,11 @@ class VirtualGraph(Graph):
         """The target, with as many tiles as this graph has."""
         return dc.replace(self._root.getTarget(), ipus=1, tiles=len(self._tiles))
 
-    def setTileMapping(self, what: Tensor | Vertex, tile: Any) -> None:
-        """Puts a tensor, a slice of one, or a vertex on tiles; see `Graph.setTileMapping`."""
-        if not isinstance(tile, (list, tuple)):
-            self._root.setTileMapping(what, self._tiles[self._require_tile(tile, str(what))])
-            return
-        mapping: list[Sequence[Interval]] = [()] * self._root.getTarget().getNumTiles()
-        for number, intervals in enumerate(tile):
-            if intervals:
-                mapping[self._tiles[self._require_tile(number, str(what))]] = intervals
-        self._root.setTileMapping(what, mapping)
-
     def getTileMapping(self, tensor: Tensor) -> list[list[Interval]]:
         """Returns, for each tile of this graph, the intervals of the tensor's elements."""
         mapping = self._root.getTileMapping(tensor)
-        return [mapping[tile] for tile in self._tiles]
+        return [mapping[tile] for tile in self._tiles.tolist()]
 
-    def createVirtualGraph(self, lowerTile: Any, upperTile: int | None = None) -> Graph:
-        """Returns a graph of some tiles of this one; see `Graph.createVirtualGraph`."""
-        chosen = self.choose_tiles(lowerTile, upperTile)
-        return VirtualGraph(self._root, [self._tiles[tile] for tile in chosen])
+    def tiles_of_root(self, tiles: int | np.ndarray) -> int | np.ndarray:
+        """Returns what the graph that holds everything calls some tiles of this one."""
+        return self._tiles[tiles]

@@ -34,6 +34,7 @@ from lowering.machine.mapping import TileMapping as TileMapping
 from lowering.machine.mapping import map_evenly as map_evenly
 from lowering.machine.mapping import map_linearly as map_linearly
 from lowering.machine.primitives.elementwise_cost import ELEMENTWISE as ELEMENTWISE
+from lowering.machine.primitives.rule_helpers import LAUNCH as LAUNCH
 from lowering.machine.primitives.view_rules import COPY_BYTES_PER_CYCLE as COPY_BYTES_PER_CYCLE
 from lowering.machine.profile import CATEGORIES as CATEGORIES
 from lowering.machine.profile import DIRECTIONS as DIRECTIONS

@@ -127,17 +127,21 @@ def _copy_task(task: JaxprEqn, copy: int, schedule: Schedule, names: dict[Var, A
 
 
 def _move_to_ipus(body: ClosedJaxpr, ipus: dict[int, int]) -> ClosedJaxpr:
-    """Returns a task's body with its equations on other IPUs."""
+    """Returns a task's body with its equations on other IPUs.
+
+    On one IPU are all equations of its stage; of a stage on several IPUs, those without a mark are
+    on all of them, and stay so.
+    """
+    only_ipu = next(iter(ipus.values())) if len(ipus) == 1 else None
     eqns: list[JaxprEqn] = []
     for eqn in body.jaxpr.eqns:
         shard = marks.read_marks(name_stack(eqn)).shard
-        only = next(iter(ipus.values())) if len(ipus) == 1 else None
-        new = only if only is not None or shard is None else ipus.get(shard)
+        ipu = ipus.get(shard) if only_ipu is None and shard is not None else only_ipu
         # A queue has one place, where its elements are read or written in their order.
-        if eqn.primitive in (dequeue_p, enqueue_p) or new is None:
+        if eqn.primitive in (dequeue_p, enqueue_p) or ipu is None:
             eqns.append(eqn)
         else:
-            eqns.append(add_innermost_scope(eqn, marks.write_mark(marks.SHARD, str(new))))
+            eqns.append(add_innermost_scope(eqn, marks.write_mark(marks.SHARD, str(ipu))))
     return ClosedJaxpr(replace_equations(body.jaxpr, eqns, body.jaxpr.outvars), body.consts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 import itertools
 import operator
 from collections.abc import Sequence
@@ -108,12 +109,7 @@ class Schedule:
     @property
     def layout(self) -> Layout:
         """Where its tasks run, and what they wait for."""
-        return Layout(
-            micro_batches=self.micro_batches,
-            copies=self.copies,
-            copy_pattern=self.copy_pattern,
-            segments=self.segments,
-        )
+        return _find_layout(self.micro_batches, self.copies, self.copy_pattern, self.segments)
 
     @property
     def is_plain(self) -> bool:
@@ -155,6 +151,16 @@ class Schedule:
             f"{self.name}: {self.stages} stages, {self.micro_batches} micro-batches, {kind}, "
             f"{len(self.ticks)} ticks"
         )
+
+
+@functools.lru_cache(maxsize=256)
+def _find_layout(
+    micro_batches: int, copies: tuple[Groups, ...], copy_pattern: tuple[int, ...], segments: int
+) -> Layout:
+    """Returns a layout; that of equal schedules is made once, as it keeps what it derives."""
+    return Layout(
+        micro_batches=micro_batches, copies=copies, copy_pattern=copy_pattern, segments=segments
+    )
 
 
 def check_pipeline_sizes(stages: int, micro_batches: int, training: bool) -> None:

@@ -226,15 +226,17 @@ def _decode_schedule(data: dict[str, Json]) -> schedules.Schedule:
         )
         for times, step, ticks in data["ticks"]
     ]
-    first, *others = (tuple(map(tuple, copy)) for copy in [data["ipus"], *data["copies"]])
+    # Files of 0.1.0 know neither copies nor segments.
+    placings = [data["ipus"], *data.get("copies", ())]
+    copies = tuple(tuple(map(tuple, placing)) for placing in placings)
     return schedules.Schedule(
         name=data["name"],
         stages=data["stages"],
         micro_batches=data["micro_batches"],
         training=data["training"],
-        ipus=first,
+        ipus=copies[0],
         ticks=schedules.Ticks(runs),
-        copies=(first, *others),
-        copy_pattern=tuple(data["pattern"]),
-        segments=data["segments"],
+        copies=copies,
+        copy_pattern=tuple(data.get("pattern", (0,))),
+        segments=data.get("segments", 1),
     )

@@ -106,11 +106,12 @@ class KnownKernels:
             run.plans if structure.is_planned else None,
             run.directions,
             branch_bytes,
-            self._number_of(settings),
+            settings.reorders,
         )
         iteration = run.iteration if branch_bytes else None
         stand_ins = use_stand_ins(run.operands)
-        key = *listing_key, iteration, stand_ins, self._number_of(run.collectives)
+        circumstances = self._number_of((settings, run.collectives))
+        key = *listing_key, circumstances, iteration, stand_ins
         cost = self._costs.get(key)
         if cost is None:
             if listing_key not in self._listings:

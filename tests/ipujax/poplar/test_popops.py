@@ -322,6 +322,18 @@ def test_top_k_and_sorts_are_numpys(largest: bool, order: popops.SortOrder) -> N
     np.testing.assert_array_equal(got[3], -np.sort(values, 1))
 
 
+def test_numbers_for_one_hot_are_two_and_options_are_none_of_them() -> None:
+    graph, prog = make_graph(), program.Sequence()
+    labels = add_tensor(graph, np.array([1, 0], np.int32), "labels", 0)
+    encoded = add_tensor(graph, np.zeros((2, 2), f32), "encoded")
+    popops.encodeOneHot(graph, labels, encoded, prog, 5, -1, "mine", {"some": "option"})
+    np.testing.assert_array_equal(run(graph, prog, encoded)[0], [[-1, 5], [5, -1]])
+    with pytest.raises(poplar.type_error, match="on and off"):
+        popops.encodeOneHot(graph, labels, encoded, prog, 5)
+    with pytest.raises(poplar.type_error, match="one dimension"):
+        popops.pad(graph, encoded, [0, 0], [1, 1], 0, 1)
+
+
 def test_pad_counted_loop_and_one_hot() -> None:
     graph, prog = make_graph(), program.Sequence()
     values = np.array([[1, 2]], f32)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ipujax import poplar
-from ipujax.poplar import poputil
+from ipujax.poplar import popops, poputil
+from ipujax.poplar.program import Sequence
 from tests.ipujax.poplar.building_graphs import add_tensor, make_graph
 
 TILES = 1472
@@ -42,7 +43,22 @@ def test_the_least_of_a_tile_its_grain_and_the_first_tile_can_be_given() -> None
     assert sizes[1470:] + sizes[:4] == [8, 8, 8, 8, 8, 0]
     assert graph.getTileMapping(tensor)[1470] == [poplar.Interval(0, 8)]
     assert poputil.mapTensorLinearlyWithOffset(graph, tensor, 5) == 6
+    with pytest.raises(poplar.type_error, match="no 2 numbers"):
+        poputil.mapTensorLinearlyWithOffset(graph, tensor, 8, 4)
     assert poputil.getTileImbalance([[poplar.Interval(0, 6)], [poplar.Interval(6, 8)]]) == 2
+
+
+def test_on_a_virtual_graph_tensors_lie_on_its_tiles_alone() -> None:
+    graph = make_graph()
+    part = graph.createVirtualGraph(100, 110)
+    tensor = graph.addVariable(poplar.FLOAT, [64], "t")
+    poputil.mapTensorLinearly(part, tensor)
+    drawn = popops.reduce(
+        part, tensor.reshape([32, 2]), [1], popops.ReduceParams(popops.Operation.ADD), Sequence()
+    )
+    for each, tiles in ((tensor, [100, 101]), (drawn, [100])):
+        mapping = graph.getTileMapping(each)
+        assert [tile for tile, intervals in enumerate(mapping) if intervals] == tiles
 
 
 def test_tensors_are_repeated_to_one_shape_without_copies() -> None:

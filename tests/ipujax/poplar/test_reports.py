@@ -11,7 +11,7 @@ import pytest
 
 import ipujax as ipu
 from ipujax import poplar
-from ipujax.poplar import poputil, program
+from ipujax.poplar import poplin, poputil, program
 from tests.ipujax.poplar.test_control import AddValue, add, counting
 from tests.ipujax.poplar.test_tutorials import DotProductVertex, SumVertex, make_graph
 
@@ -206,3 +206,27 @@ def test_plain_vertex_of_a_multi_vertex_has_the_tile_alone() -> None:
         graph.setTileMapping(v, 0)
     report = poplar.Engine(graph, program.Execute(cs)).report()
     assert report.compute_sets[0].tile_cycles[0] == 2 * 31
+
+
+def test_the_work_space_of_a_planned_product_counts() -> None:
+    """As much as that of the same product in an ordinary program, beside the variables."""
+    _, graph = make_graph()
+    shapes = {"a": [256, 512], "b": [512, 384]}
+    a, b = (graph.addVariable(poplar.HALF, shape, name) for name, shape in shapes.items())
+    for tensor in (a, b):
+        poputil.mapTensorLinearly(graph, tensor)
+        graph.setInitialValue(tensor, 1)
+    steps = program.Sequence()
+    poplin.matMul(graph, a, b, steps)
+    memory = poplar.Engine(graph, steps).report().memory
+    half = (jax.ShapeDtypeStruct(shape, jnp.float16) for shape in shapes.values())
+
+    def product(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.matmul(a, b, preferred_element_type=jnp.float32).astype(jnp.float16)
+
+    ordinary = ipu.compile(product).lower(*half).report().memory
+    found = memory.tile_categories["temporaries"].sum()
+    assert found == pytest.approx(ordinary.tile_categories["temporaries"].sum(), rel=0.02)
+    assert found > 10 * memory.tile_categories["variables"].sum()
+    largest_step = sum(bytes_.sum() for bytes_ in memory.tile_categories.values())
+    assert memory.peak_bytes.sum() == largest_step

@@ -14,6 +14,7 @@ import optax
 import pytest
 
 import ipujax as ipu
+from ipujax.driver.saved import container
 from ipujax.errors import ExecutableError, FloatingPointError, MissingExtraError
 from tests.conftest import RunWithDevices
 from tests.ipujax.feeding import configure
@@ -261,6 +262,33 @@ def test_the_folder_with_the_file(tmp_path: Path) -> None:
     executable.save(str(tmp_path / "b.ipujax"))
     with pytest.raises(ExecutableError, match=r"has a\.ipujax, b\.ipujax"):
         ipu.load_executable(str(tmp_path))
+
+
+def without_keys(value: Any, names: set[str]) -> Any:
+    """JSON without the entries of some names, at any depth."""
+    if isinstance(value, dict):
+        return {k: without_keys(v, names) for k, v in value.items() if k not in names}
+    return [without_keys(each, names) for each in value] if isinstance(value, list) else value
+
+
+def test_pipelines_in_files_of_the_first_release_run(tmp_path: Path) -> None:
+    """That knew no copies of stages, and no segments of sequences."""
+
+    def loss(weights: Any, x: Any) -> Any:
+        for number, w in enumerate(weights):
+            with ipu.scopes.pipeline_stage(number):
+                x = jnp.tanh(x @ w)
+        return jnp.mean(x**2)
+
+    function = ipu.pipelining_ops.value_and_grad(loss, micro_batches=4)
+    args = [np.eye(8, dtype=np.float32)] * 2, np.ones((8, 8), np.float32)
+    executable = compiled(function, *args, engine="replay")
+    executable.save(tmp_path / "a.ipujax")
+    content = container.decode_file((tmp_path / "a.ipujax").read_bytes(), "a")
+    index = without_keys(content.index, {"copies", "pattern", "segments", "counters"})
+    assert index != content.index
+    container.write_container(container.Content(index, content.blobs), tmp_path / "old.ipujax")
+    same(ipu.load_executable(tmp_path / "old.ipujax")(*args), executable(*args))
 
 
 def test_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
