@@ -56,7 +56,7 @@ def rows() -> list[Row]:
 
 def _reporting() -> list[Row]:
     """A report from the function on, and one for another chip, of BERT-Large; processor time."""
-    runs = [(_measure_report("jit"), _measure_report("report")) for _ in range(REPEATS)]
+    runs = [(measure("jit"), measure("report")) for _ in range(REPEATS)]
     ratio = statistics.median(ours["first"] / jit["first"] for jit, ours in runs)
     first = statistics.median(ours["first"] for _, ours in runs)
     second = statistics.median(ours["second"] for _, ours in runs)
@@ -70,13 +70,6 @@ def _reporting() -> list[Row]:
         ),
         Row("  a report with another option / 1 s", second, 1.0, f"{second:.1f} s"),
     ]
-
-
-def _measure_report(side: str) -> dict[str, float]:
-    """Seconds of processor time of a side, in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.modelling_time", side]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def _run_jit() -> dict[str, float]:
@@ -99,7 +92,7 @@ def _run_report() -> dict[str, float]:
 
 
 def measure(name: str, *arguments: int) -> dict[str, float]:
-    """Seconds, GiB and equations of one model, in a process of its own."""
+    """Seconds, GiB and equations of one model, or seconds of a side, in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.modelling_time", name, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
