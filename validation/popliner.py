@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from ipujax.scopes import partials_type
 from lowering.machine import ModelOptions, model
 from lowering.machine.profile import Memory
 from lowering.machine.target import Target
@@ -81,7 +82,7 @@ def _edge(target: Target) -> Memory:
     def run(values: Any, images: Any) -> Any:
         return network.logits(Variables(HALF, values), images)
 
-    return predict_program(run, [variables, images], target).memory
+    return predict_program(run, [variables, images], target, fuses_lines=False).memory
 
 
 @functools.cache
@@ -124,10 +125,15 @@ def _tiny(target: Target) -> Memory:
 
 
 def _with_layers_apart(function: Callable[..., Any], args: Sequence[Any], target: Target) -> Memory:
-    """The memory of a program whose operations share no control code."""
-    program = lowered(function, args)
-    shared = model(program, ModelOptions(target=target)).memory
-    apart = model(program, ModelOptions(target=target, outlines=False)).memory
+    """The memory of a program with half partials whose operations share no control code."""
+
+    def run(*given: Any) -> Any:
+        with partials_type(HALF):
+            return function(*given)
+
+    program = lowered(run, args)
+    shared = model(program, ModelOptions(target=target, fuses_lines=False)).memory
+    apart = model(program, ModelOptions(target=target, fuses_lines=False, outlines=False)).memory
     control = apart.tile_categories["control_code"]
     more = control - shared.tile_categories["control_code"]
     return dc.replace(

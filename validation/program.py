@@ -38,6 +38,7 @@ def predict_program(
     target: Target,
     num_ipus: int = 1,
     recompute: bool = False,
+    **options: Any,
 ) -> Profile:
     """What one call of a function costs.
 
@@ -47,10 +48,11 @@ def predict_program(
       target: the chip.
       num_ipus: of the device; what the shards leave is used for replicas.
       recompute: as `IPUConfig.allow_recompute`.
+      options: more for `ModelOptions`.
     """
     return model(
         lowered(function, args, num_ipus, recompute),
-        ModelOptions(target=target, merged_bytes=MERGED_BYTES),
+        ModelOptions(target=target, merged_bytes=MERGED_BYTES, **options),
     )
 
 

@@ -106,7 +106,11 @@ class ProgramTimer:
         self.program, self.options, self.target = program, options, options.compute_target
         self._known = known or KnownKernels()
         self._settings = KernelSettings(
-            self.target, options.host, options.reorders, options.exchange_goal
+            self.target,
+            options.host,
+            options.reorders,
+            options.fuses_lines,
+            options.exchange_goal,
         )
         self.layouts = SharedLayouts(program, updates)
         self.kernels: dict[int, KernelCost] = {}
