@@ -313,12 +313,13 @@ def _conformer(row: Row) -> Setup:
     return Setup(
         model="conformer",
         stages=[functools.partial(stage, number) for number in range(4)],
-        element=(speech, struct(I32, 4, conformer.TOKENS)),
+        element=(speech, struct(I32, 4, conformer.TOKENS), struct(I32, 4)),
         micro_batch=4,
         global_batch=int(given[1]) if given else 16_128,
         optimizer=optax.adam(1e-3),
         ipus=4,
         proportions=(0.3,) * 4,
+        popart=True,
         assumptions=("the CTC loss's recursion is left out",),
     )
 
