@@ -101,7 +101,7 @@ def _questions(shared: bool, batch: int) -> tuple[Callable[..., Any], jax.ShapeD
 
 
 def _captions(batch: int) -> tuple[Callable[..., Any], jax.ShapeDtypeStruct]:
-    """The text encoder of CLIP ViT-L/14, which Stable Diffusion uses: 12 layers of 768, 77 tokens."""
+    """The text encoder of Stable Diffusion, of CLIP ViT-L/14: 12 layers of 768, 77 tokens."""
 
     def model(v: Variables, tokens: Any) -> Any:
         x = v("embedding", 49_408, 768)[tokens] + v("positions", 77, 768)

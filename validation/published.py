@@ -152,7 +152,13 @@ def _bert(row: Row) -> Setup:
     large, squad = "large" in row.text, "squad" in row.text
     length = _length(row)
     masked = _MASKED.get(length, max(1, round(length * 0.15)))
-    sizes = dc.replace(bert.LARGE if large else bert.BASE, length=length, masked=masked)
+    sizes = dc.replace(
+        bert.LARGE if large else bert.BASE,
+        length=length,
+        masked=masked,
+        dropout=0.1,
+        attention_dropout=0.1 if squad else 0.0,
+    )
     batch = _bert_batch(length, large)
     packed = "packed" in row.text
     split: tuple[int, ...] = (3, 7, 7, 7) if large else (0, 4, 4, 4)
@@ -251,7 +257,7 @@ def _dino(row: Row) -> Setup:
 def _swin(row: Row) -> Setup:
     """SWIN_BASE_LINEAR in fp32; SWIN_LARGE_224_22K_FINETUNE_1K_FP16_POD16. Both on 8 IPUs."""
     large = "large" in row.text
-    net = dc.replace(vit.SWIN_LARGE if large else vit.SWIN_BASE, multiple=8)
+    net = dc.replace(vit.SWIN_LARGE if large else vit.SWIN_BASE, multiple=8, drops_path=True)
     layers = (2, 3, 4, 4, 4, 4, 2, 1) if large else (2, 2, 3, 3, 5, 5, 2, 2)
     size, accumulation = (6, 683) if large else (4, 128)
     cuts = tuple(1 + sum(layers[: number + 1]) for number in range(len(layers) - 1))

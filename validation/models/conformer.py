@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from validation.models.layers import (
     conv,
     dense,
+    drop,
     layer_norm,
-    mlp,
     self_attention,
     split_heads,
 )
@@ -33,15 +33,15 @@ def subsample(v: Variables, speech: Any, *rest: Any) -> Any:
     """Two strided convolutions, a quarter of the frames."""
     x = jax.nn.relu(conv(v / "conv1", speech[..., None], WIDTH, 3, 2, padding="VALID"))
     x = jax.nn.relu(conv(v / "conv2", x, WIDTH, 3, 2, padding="VALID"))
-    return (dense(v / "in", x.reshape(*x.shape[:2], -1), WIDTH), *rest)
+    return (drop(dense(v / "in", x.reshape(*x.shape[:2], -1), WIDTH)), *rest)
 
 
 def encoder(v: Variables, x: Any, tokens: Any, lengths: Any) -> Any:
     """Half a feed-forward part, attention, convolution, the other half."""
-    x = x + 0.5 * mlp(v / "mlp1", layer_norm(v / "norm1", x), HIDDEN, _swish)
+    x = x + 0.5 * _feed_forward(v / "mlp1", layer_norm(v / "norm1", x), _swish)
     x = x + _relative_attention(v / "attention", layer_norm(v / "norm2", x), lengths)
     x = x + _convolution(v / "conv", layer_norm(v / "norm3", x))
-    x = x + 0.5 * mlp(v / "mlp2", layer_norm(v / "norm4", x), HIDDEN, _swish)
+    x = x + 0.5 * _feed_forward(v / "mlp2", layer_norm(v / "norm4", x), _swish)
     return layer_norm(v / "norm5", x), tokens, lengths
 
 
@@ -49,13 +49,18 @@ def loss(v: Variables, x: Any, tokens: Any, lengths: Any) -> Any:
     """The decoder's loss with smoothed labels, and the projection that CTC would take."""
     x = layer_norm(v / "after", x)
     frames = jax.nn.log_softmax(dense(v / "ctc", x, VOCABULARY)).mean()
-    y = v("embedding", VOCABULARY, WIDTH)[tokens]
+    y = drop(v("embedding", VOCABULARY, WIDTH)[tokens])
     for number in range(DECODERS):
         y = _decoder(v / f"decoder{number}", y, x, lengths)
     logits = dense(v / "out", layer_norm(v / "last", y), VOCABULARY)
     wanted = jax.nn.one_hot(tokens, VOCABULARY, dtype=logits.dtype) * 0.9 + 0.1 / VOCABULARY
     smoothed = (wanted * (jnp.log(wanted) - jax.nn.log_softmax(logits))).sum()
     return 0.7 * smoothed + 0.3 * frames
+
+
+def _feed_forward(v: Variables, x: Any, activation: Any) -> Any:
+    y = drop(activation(dense(v / "up", x, HIDDEN)))
+    return drop(dense(v / "down", y, WIDTH))
 
 
 def _swish(x: Any) -> Any:
@@ -81,7 +86,7 @@ def _masked(v: Variables, scores: Any, value: Any, lengths: Any) -> Any:
     weights = jax.nn.softmax(scores)
     weights = weights * mask
     mixed = weights @ split_heads(value, HEADS)
-    return dense(v, mixed.swapaxes(1, 2).reshape(value.shape[0], -1, WIDTH), WIDTH)
+    return drop(dense(v, mixed.swapaxes(1, 2).reshape(value.shape[0], -1, WIDTH), WIDTH))
 
 
 def _convolution(v: Variables, x: Any) -> Any:
@@ -97,13 +102,13 @@ def _convolution(v: Variables, x: Any) -> Any:
         feature_group_count=WIDTH,
     )
     y = _swish(layer_norm(v / "norm", y[:, :, 0]))
-    return dense(v / "narrow", y, WIDTH)
+    return drop(dense(v / "narrow", y, WIDTH))
 
 
 def _decoder(v: Variables, y: Any, x: Any, lengths: Any) -> Any:
-    y = y + self_attention(v / "self", layer_norm(v / "norm1", y), HEADS)
+    y = y + drop(self_attention(v / "self", layer_norm(v / "norm1", y), HEADS))
     query = dense(v / "q", layer_norm(v / "norm2", y), WIDTH)
     key, value = (dense(v / name, x, WIDTH) for name in ("k", "v"))
     scores = split_heads(query, HEADS) @ split_heads(key, HEADS).mT
     y = y + _masked(v / "mixed", scores, value, lengths)
-    return y + mlp(v / "mlp", layer_norm(v / "norm3", y), HIDDEN, jax.nn.relu)
+    return y + _feed_forward(v / "mlp", layer_norm(v / "norm3", y), jax.nn.relu)

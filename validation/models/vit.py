@@ -14,6 +14,7 @@ from validation.models.layers import (
     conv,
     cross_entropy,
     dense,
+    drop_path,
     layer_norm,
     mlp,
     self_attention,
@@ -23,10 +24,14 @@ from validation.models.variables import Variables
 Part = Callable[[Variables, Any], Any]
 
 
-def vit_block(v: Variables, x: Any, heads: int, activation: Any = jax.nn.gelu) -> Any:
-    """A pre-norm transformer block."""
-    x = x + self_attention(v / "attention", layer_norm(v / "norm1", x), heads)
-    return x + mlp(v / "mlp", layer_norm(v / "norm2", x), 4 * x.shape[-1], activation)
+def vit_block(
+    v: Variables, x: Any, heads: int, activation: Any = jax.nn.gelu, drops_path: bool = False
+) -> Any:
+    """A pre-norm transformer block; with `drops_path`, either part may be left out at random."""
+    y = self_attention(v / "attention", layer_norm(v / "norm1", x), heads)
+    x = x + (drop_path(y) if drops_path else y)
+    y = mlp(v / "mlp", layer_norm(v / "norm2", x), 4 * x.shape[-1], activation)
+    return x + (drop_path(y) if drops_path else y)
 
 
 def erf_gelu(x: Any) -> Any:
@@ -46,6 +51,7 @@ class Vit:
     patch: int = 16
     outputs: int = 65_536
     activation: Callable[[Any], Any] = jax.nn.gelu
+    drops_path: bool = False
 
     def embed(self, v: Variables, images: Any) -> Any:
         """Patches, a class token and positions."""
@@ -57,7 +63,7 @@ class Vit:
 
     def block(self, number: int, v: Variables, x: Any) -> Any:
         """One block."""
-        return vit_block(v / f"block{number}", x, self.heads, self.activation)
+        return vit_block(v / f"block{number}", x, self.heads, self.activation, self.drops_path)
 
     def project(self, v: Variables, x: Any) -> Any:
         """The head: three layers, a bottleneck of 256 and the outputs, whose weights have norms."""
@@ -69,7 +75,7 @@ class Vit:
 
 
 VIT_BASE = Vit()
-DINO = Vit(activation=erf_gelu)
+DINO = Vit(activation=erf_gelu, drops_path=True)
 
 
 @dc.dataclass(frozen=True)
@@ -83,6 +89,7 @@ class Swin:
       window: the side of a window: 7 on images of 224x224, 12 on 384x384.
       multiple: attention pads the tokens of a window to a multiple of it, and masks the padding
         (graphcore/examples: vision/swin/pytorch/models/swin_transformer.py).
+      drops_path: whether the parts of blocks may be left out at random.
     """
 
     width: int = 128
@@ -90,6 +97,7 @@ class Swin:
     heads: tuple[int, ...] = (4, 8, 16, 32)
     window: int = 7
     multiple: int = 1
+    drops_path: bool = False
 
     def parts(self) -> list[Part]:
         """Patches, blocks with the merges before them, and the head."""
@@ -111,8 +119,10 @@ class Swin:
         y = layer_norm(v / "norm1", x)
         y = jnp.roll(y, (-shift, -shift), (1, 2)) if shift else y
         y = self._attend(v, y, self.heads[stage], shift > 0)
-        x = x + (jnp.roll(y, (shift, shift), (1, 2)) if shift else y)
-        return x + mlp(v / "mlp", layer_norm(v / "norm2", x), 4 * x.shape[-1])
+        y = jnp.roll(y, (shift, shift), (1, 2)) if shift else y
+        x = x + (drop_path(y) if self.drops_path else y)
+        y = mlp(v / "mlp", layer_norm(v / "norm2", x), 4 * x.shape[-1])
+        return x + (drop_path(y) if self.drops_path else y)
 
     def _attend(self, v: Variables, x: Any, heads: int, shifted: bool) -> Any:
         batch, height, width, channels = x.shape
@@ -123,7 +133,7 @@ class Swin:
         return y.reshape(x.shape)
 
     def _attend_in_windows(self, v: Variables, x: Any, heads: int, shifted: bool) -> Any:
-        """Attention of [windows, tokens, channels]; the mask of a padding or of a shift is added."""
+        """Attention of [windows, tokens, channels]; the mask of padding or of a shift is added."""
         tokens = x.shape[1]
         padding = -tokens % self.multiple
         x = jnp.pad(x, ((0, 0), (0, padding), (0, 0)))

@@ -84,8 +84,8 @@ class CodeUse:
         return 1 if outlines else self.alone + len(self.blocks)
 
 
-# Instructions of the supervisor and the workers of convolutions' vertices, counted in their assembly
-# (poplibs: lib/poplin/codelets/asm). Each is a word; those that run side by side are two.
+# Instructions of the supervisor and the workers of convolutions' vertices, counted in their
+# assembly (poplibs: lib/poplin/codelets/asm). Each is a word.
 INSTRUCTION_BYTES = 4
 INSTRUCTIONS = {
     "poplin::ConvPartialnx1": 729,
