@@ -98,6 +98,10 @@ class StagedSettings:
           kwargs: the keyword arguments.
           differentiated: the positions of the arguments to differentiate.
           whole: those that are not split unless `batch_argnums` names them.
+
+        Raises:
+          PipelineError: (a `ValueError`) an array that does not divide into the micro-batches, or
+            none that is split.
         """
         split = [i for i in range(len(args)) if i not in whole]
         if self.batch_argnums is not None:
@@ -115,7 +119,7 @@ class StagedSettings:
                 f"{', '.join(map(repr, kwargs)) or 'no'} keyword arguments",
                 "pass that argument by keyword, or leave it out of batch_argnames",
             )
-        return assign_roles(
+        arguments = assign_roles(
             self.function,
             args,
             kwargs,
@@ -124,6 +128,14 @@ class StagedSettings:
             split=split,
             split_names=self.split_names,
         )
+        if self.batch_argnums is None and not arguments.differ_between_micro_batches:
+            raise check.value_error(
+                f"no argument is split into the {self.micro_batches} micro-batches, so that each "
+                "of them would compute the same",
+                "make the batch an argument, as in `def loss_fn(params, batch)`, instead of "
+                "closing over it; batch_argnums=() has every micro-batch compute the whole",
+            )
+        return arguments
 
     def build_model(self, function: TracedFunction, *, differentiates: bool) -> StagedModel:
         """Cuts a traced function into stages.
