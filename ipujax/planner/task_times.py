@@ -26,10 +26,11 @@ class StageTimes:
     updates: np.ndarray
 
 
-FORWARD, BACKWARD, WEIGHTS, UPDATE, DELAY, BYTES, ONE = range(7)
+FORWARD, BACKWARD, WEIGHTS, UPDATE, DELAY, PARAMETERS, LEFT, AGAIN, ONE = range(9)
 """The columns of what stages take: seconds of their tasks and of their updates; how long what
-enters them travels; the bytes that they keep; and 1."""
-COLUMNS = 7
+enters them travels; bytes of their parameters, of what a micro-batch leaves in them, and of what
+is computed again; and 1."""
+COLUMNS = 9
 
 
 class _Link(NamedTuple):
