@@ -209,23 +209,23 @@ class Alternative:
         return np.array([*rows, np.ones_like(delays)]).transpose(2, 1, 0)
 
     @functools.cached_property
-    def memory_paths(self) -> np.ndarray:
+    def memory_paths(self) -> tuple[np.ndarray, ...]:
         """What must not be above 0, as paths of each IPU that has a limit and several stages.
 
-        float64 [moments, stages, COLUMNS]: the share of its memory that its stages need, less one.
+        float64 [moments, stages, COLUMNS] each: the share of its memory that its stages need at
+        one of its moments, less one.
         """
-        rows: list[np.ndarray] = []
+        of_ipus: list[np.ndarray] = []
         for moments, memory in zip(self.moments, self.memory, strict=True):
-            if len(moments.stages) == 1 or not np.isfinite(memory):
-                continue
-            of_ipu = np.zeros((len(moments.waiting), self.stages, COLUMNS))
-            stages = list(moments.stages)
-            of_ipu[:, stages, PARAMETERS] = 1 / memory
-            of_ipu[:, stages, LEFT] = moments.waiting / memory
-            of_ipu[:, stages, AGAIN] = moments.working / memory
-            of_ipu[:, 0, ONE] = -1.0
-            rows.append(of_ipu)
-        return np.concatenate(rows) if rows else np.zeros((0, self.stages, COLUMNS))
+            if len(moments.stages) > 1 and np.isfinite(memory):
+                paths = np.zeros((len(moments.waiting), self.stages, COLUMNS))
+                stages = list(moments.stages)
+                paths[:, stages, PARAMETERS] = 1 / memory
+                paths[:, stages, LEFT] = moments.waiting / memory
+                paths[:, stages, AGAIN] = moments.working / memory
+                paths[:, 0, ONE] = -1.0
+                of_ipus.append(paths)
+        return tuple(of_ipus)
 
     def find_longest_path(self, row: np.ndarray) -> np.ndarray:
         """Finds what an update waits for, if stages take a row, float64 [stages, COLUMNS].
@@ -236,6 +236,15 @@ class Alternative:
         updates = sum_by_ipu(row[:, UPDATE : UPDATE + 1], self.device_mapping)
         path[:, UPDATE] = np.array(self.device_mapping) == updates.argmax()
         return path
+
+    def list_straight_paths(self) -> list[np.ndarray]:
+        """Lists a path through each IPU, with its update: see `TaskTimes.find_straight_path`."""
+        paths: list[np.ndarray] = []
+        for ipu in range(self.num_ipus):
+            path = self.timed.task_times.find_straight_path(ipu)
+            path[:, UPDATE] = np.array(self.device_mapping) == ipu
+            paths.append(path)
+        return paths
 
     def seconds(self, cuts: Cuts) -> np.ndarray:
         """Computes the seconds of an update for each cut, float64 [cuts]."""
