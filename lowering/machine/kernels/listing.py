@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses as dc
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -176,23 +177,25 @@ class _Lister:
                 body_numbers = dict(zip(names, reads, strict=True))
                 self.list_constants(body_numbers, body.jaxpr.constvars)
                 inner_functions = (*functions, function_of_call(eqn))
-                results = self.list_equations(
-                    body,
-                    body_numbers,
-                    eqn,
-                    directions_of_body(direction, 0),
-                    backward,
-                    full_scope,
-                    inner_functions,
-                    own_block,
-                )
+                with self._inside_scopes(stack):
+                    results = self.list_equations(
+                        body,
+                        body_numbers,
+                        eqn,
+                        directions_of_body(direction, 0),
+                        backward,
+                        full_scope,
+                        inner_functions,
+                        own_block,
+                    )
                 number_of_var.update(zip(eqn.outvars, results, strict=True))
                 continue
             reads = tuple(_look_up_number(number_of_var, atom) for atom in eqn.invars)
             writes = tuple(self.number_value(number_of_var, var) for var in eqn.outvars)
             if is_control_flow(eqn):
                 turns = self._turns.get(id(original))
-                entry = self._list_control_flow(eqn, reads, writes, turns, direction)
+                with self._inside_scopes(stack):
+                    entry = self._list_control_flow(eqn, reads, writes, turns, direction)
             else:
                 entry = Item(
                     operations=(self._describe_operation(eqn),),
@@ -204,6 +207,17 @@ class _Lister:
                 )
             self.items.append(assign_scope(entry, backward, full_scope, own_block))
         return [_look_up_number(number_of_var, atom) for atom in closed.jaxpr.outvars]
+
+    @contextlib.contextmanager
+    def _inside_scopes(self, stack: str) -> Generator[None]:
+        """Lists the bodies of an equation with the partial sums that scopes around it ask for."""
+        around, partials = self._options, marks.read_marks(stack).partials_type
+        if partials is not None:
+            self._options = dc.replace(
+                around, matmul_partials=partials, convolution_partials=partials
+            )
+        yield
+        self._options = around
 
     def _call_of_outlined(self, stack: str, is_call: bool) -> Block | None:
         """Returns the call of an outlined function that an equation is, or is part of."""
