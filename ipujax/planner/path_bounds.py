@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from scipy import optimize  # which JAX requires
 
 from ipujax.planner.alternative import Alternative
 from ipujax.planner.stage_graph import PathTable, StageGraph, sum_path
@@ -180,6 +179,8 @@ class PathBounds:
 
         What IPUs have too much of their memory costs seconds in the mean.
         """
+        from scipy import optimize  # which JAX requires, and which takes long to import
+
         paths, rows = np.array(self.paths), np.array(self._rows)
         memory_paths = self._alternative.memory_paths
         seconds = np.einsum("psk,csk->pc", paths, rows)
