@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses as dc
+import functools
 from collections.abc import Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, cast
@@ -279,7 +280,7 @@ class _Lister:
         proportion, partials = self._options.proportion_and_partials_of(name)
         if name in PLANNED:
             partials = marks.read_marks(name_stack(eqn)).partials_type or partials
-        return Operation(
+        operation = Operation(
             name=name,
             operands=tuple(shape_of_aval(atom.aval) for atom in eqn.invars),
             results=tuple(shape_of_aval(var.aval) for var in eqn.outvars),
@@ -292,6 +293,13 @@ class _Lister:
             memory_proportion=proportion,
             literals=literals if name in _CHEAPER_WITH_CONSTANTS and any(literals) else (),
         )
+        return _share_operation(operation)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _share_operation(operation: Operation) -> Operation:
+    """Returns the first of equal operations, so that few comparisons look into them."""
+    return operation
 
 
 def _multi_conv_params(eqn: JaxprEqn) -> tuple[tuple[str, Any], ...]:
