@@ -9,6 +9,8 @@ from lowering import ir
 from lowering.ground import HOST, IpuId, ValueId
 from lowering.ops import TaskRole
 
+_LATE = (TaskRole.WEIGHTS, TaskRole.RECOMPUTE, TaskRole.OFFLOAD, TaskRole.LOAD)
+
 
 def insert_copies(program: ir.Program) -> ir.Program:
     """Adds copies, so that every value is present on the IPUs that read it.
@@ -43,8 +45,8 @@ class _ValuePresence:
     ) -> ir.Sequence:
         steps: list[ir.Node] = []
         for node in body.steps:
-            # A schedule may run weights tasks after tasks that stand behind them.
-            is_late = isinstance(node, ir.Task) and node.spec.kind is TaskRole.WEIGHTS
+            # A schedule may run such tasks after tasks that stand behind them.
+            is_late = isinstance(node, ir.Task) and node.spec.kind in _LATE
             present_before = set(self.present) if is_late else None
             steps.extend(self.copies_for_reads(self.needs(node)))
             steps.append(self.insert_copies_in_bodies(node))

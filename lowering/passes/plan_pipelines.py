@@ -30,6 +30,7 @@ from lowering.passes.recompute import recompute
 from lowering.passes.split_backward import split_backward
 from lowering.pipelines import lift_constants_of_tasks, prune_tasks
 from lowering.schedules import (
+    Phase,
     Schedule,
     ScheduleError,
     build,
@@ -74,11 +75,8 @@ def _plan_pipeline(rewriter: EquationRewriter, eqn: JaxprEqn, options: Options, 
     if schedule.splits_backward:
         body = split_backward(body)
     _check_order_of_elements(body, spec, schedule)
-    if options.allow_recompute and spec.training:
-        body = recompute(body, spec.recomputation)
-    if spec.offload_activations and spec.training:
-        all_ipus = tuple(group for copy in schedule.copies for group in copy)
-        body = offload_activations(body, fifo_depths(schedule), all_ipus)
+    if spec.training:
+        body = _keep_less(body, spec, schedule, options)
     if body is not pruned:
         body = prune_tasks(body)
     is_checkpoint = EquationFinder(lambda eqn: eqn.primitive is checkpoint_p)
@@ -94,6 +92,25 @@ def _plan_pipeline(rewriter: EquationRewriter, eqn: JaxprEqn, options: Options, 
         rewriter.replace_by_jaxpr(eqn, run_with_copies(eqn, spec, copied, planned))
     else:
         rewriter.keep_equation(planned)
+
+
+def _keep_less(
+    body: ClosedJaxpr, spec: PipelineSpec, schedule: Schedule, options: Options
+) -> ClosedJaxpr:
+    """Returns a body whose stages compute again, or keep elsewhere, what waits for their gradients.
+
+    They do so in tasks of their own where the schedule has such.
+    """
+    spread = spread_copies(schedule)
+    recomputing, offloading = (
+        {stage for kind, stage in spread.kinds if kind == phase}
+        for phase in (Phase.RECOMPUTE, Phase.OFFLOAD)
+    )
+    mode = spec.recomputation if options.allow_recompute else None
+    body = recompute(body, mode, recomputing)
+    deep = {stage for stage, depth in enumerate(fifo_depths(schedule)) if depth}
+    stages = deep if spec.offload_activations else ()
+    return offload_activations(body, stages, spread.ipus, offloading)
 
 
 def _describe_planned(

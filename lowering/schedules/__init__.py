@@ -46,9 +46,9 @@ from lowering.schedules.sequential import sequential as sequential
 from lowering.schedules.simulate import Seconds as Seconds
 from lowering.schedules.simulate import Simulation as Simulation
 from lowering.schedules.simulate import bubble_fraction_of as bubble_fraction_of
-from lowering.schedules.simulate import phases_of_schedule as phases_of_schedule
 from lowering.schedules.simulate import simulate as simulate
 from lowering.schedules.spread_copies import count_micro_batches as count_micro_batches
+from lowering.schedules.spread_copies import count_waiting as count_waiting
 from lowering.schedules.spread_copies import fifo_depths as fifo_depths
 from lowering.schedules.spread_copies import runs_forward_in_order as runs_forward_in_order
 from lowering.schedules.spread_copies import spread_copies as spread_copies

@@ -16,8 +16,7 @@ from typing import TypeAlias
 from lowering.ground import InternalError
 from lowering.schedules.layout import Row
 from lowering.schedules.schedule import Schedule
-from lowering.schedules.task import Phase, Task, inputs_of_task
-from lowering.schedules.task_progress import Kind
+from lowering.schedules.task import Kind, Phase, Task, inputs_of_task
 from lowering.schedules.ticks import Run, Tick, runs_of_ticks
 
 _TimeLine: TypeAlias = tuple[int, int]
@@ -134,10 +133,9 @@ class _ClockState:
         self.made: dict[Task, _TimeLine] = {}
         self.kept: dict[Task, int] = {}
         # An IPU's own results are ready when it is free.
-        phases = tuple(phase for phase in Phase if (phase, 0) in durations)
         self.source: dict[Row, Row] = {
             row: (source_phase, source_stage, row[2])
-            for row in self.layout.list_rows(phases)
+            for row in self.layout.list_rows(durations)
             for source_phase, source_stage in inputs_of_task(*row[:2], schedule.stages)
             if not self._share_ipus(row, source_stage)
         }

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 import math
+from collections.abc import Iterable
 from typing import TypeAlias
 
-from lowering.schedules.task import Groups, Phase, Task, inputs_of_task
+from lowering.schedules.task import Groups, Kind, Phase, Task, inputs_of_task
 
 Row: TypeAlias = tuple[Phase, int, int]
 """A phase, the stage that it is of, and the lane: micro-batches that are alike."""
@@ -22,12 +23,14 @@ class Layout:
       copies: for each copy of the stages, the IPUs of each stage.
       copy_pattern: the copy that each micro-batch passes through; it repeats.
       segments: how many micro-batches, one after the other, are parts of one sequence.
+      between: the kinds of tasks between forward and backward ones: R, O and L.
     """
 
     micro_batches: int
     copies: tuple[Groups, ...]
     copy_pattern: tuple[int, ...] = (0,)
     segments: int = 1
+    between: frozenset[Kind] = frozenset()
 
     @functools.cached_property
     def stages(self) -> int:
@@ -57,7 +60,7 @@ class Layout:
     def needs(self, task: Task) -> tuple[Task, ...]:
         """Returns the tasks whose results a task waits for."""
         stage, phase, number = task
-        inputs = inputs_of_task(phase, stage, self.stages)
+        inputs = inputs_of_task(phase, stage, self.stages, self.between)
         found = tuple(Task(other, needed, number) for needed, other in inputs)
         if self.segments == 1:
             return found
@@ -76,10 +79,10 @@ class Layout:
         number, lane = divmod(task.micro_batch, self.lanes)
         return (task.phase, task.stage, lane), number
 
-    def list_rows(self, phases: tuple[Phase, ...]) -> list[Row]:
-        """Lists the rows of all tasks of some phases."""
+    def list_rows(self, kinds: Iterable[Kind]) -> list[Row]:
+        """Lists the rows of all tasks of some kinds."""
         lanes = range(min(self.lanes, self.micro_batches))
-        return [(phase, s, lane) for phase in phases for s in range(self.stages) for lane in lanes]
+        return [(phase, stage, lane) for phase, stage in kinds for lane in lanes]
 
     def count_row(self, lane: int) -> int:
         """Returns how many micro-batches a lane has."""

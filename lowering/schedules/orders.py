@@ -11,8 +11,8 @@ from lowering.schedules.inferred_copies import infer_copies
 from lowering.schedules.layout import Layout
 from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes, ipus_of_stages
 from lowering.schedules.schedule_errors import ScheduleError, check_instance
-from lowering.schedules.task import Groups, Phase, Task
-from lowering.schedules.task_progress import Kind, Progress
+from lowering.schedules.task import PHASES_BETWEEN, Groups, Kind, Phase, Task, find_kinds_between
+from lowering.schedules.task_progress import Progress
 from lowering.schedules.ticks import Run, Ticks, fold_repeated_ticks, one_task_per_tick
 
 # Tasks in any form that `Task.of` accepts.
@@ -37,8 +37,10 @@ def from_orders(
       name: the schedule's name.
       orders: the tasks of each IPU: by IPU, or one order after the other in ascending order of
         IPUs. A task of a stage with several IPUs is in the order of each of them. An order that
-        is too long is not read to its end. Micro-batches whose stages are listed on other IPUs
-        than `ipus` pass through copies of the stages there: `Schedule.copies`.
+        is too long is not read to its end. A stage has tasks W, R, or O and L for every
+        micro-batch or for none; W are in all stages or in none. Micro-batches whose stages are
+        listed on other IPUs than `ipus` pass through copies of the stages there:
+        `Schedule.copies`.
       stages: the forward stages.
       micro_batches: how many there are.
       training: whether there are backward tasks.
@@ -61,11 +63,15 @@ def from_orders(
     own_stages = {
         ipu: {stage for stage, group in enumerate(stage_ipus) if ipu in group} for ipu in tasks
     }
+    found = {(task.phase, task.stage) for own in tasks.values() for task in own}
+    between = find_kinds_between(found)
     if any(task.stage not in own_stages[ipu] for ipu, own in tasks.items() for task in own):
-        layout = infer_copies(name, tasks, stage_ipus, micro_batches)
+        layout = infer_copies(name, tasks, stage_ipus, micro_batches, between)
         return schedule_layout(name, runs, layout, training)
-    _check_all_tasks_listed(name, progress_of_ipu, own_stages, micro_batches)
-    return schedule_orders(name, runs, stage_ipus, micro_batches, training)
+    needed = _kinds_needed(found, between, kinds)
+    _check_all_tasks_listed(name, progress_of_ipu, own_stages, micro_batches, needed)
+    layout = Layout(micro_batches=micro_batches, copies=(stage_ipus,), between=between)
+    return schedule_layout(name, runs, layout, training)
 
 
 def schedule_orders(
@@ -167,24 +173,32 @@ def _read_order(
     return tasks, progress
 
 
+def _kinds_needed(
+    found: Collection[Kind], between: Collection[Kind], kinds: Iterable[Kind]
+) -> set[Kind]:
+    """Returns the kinds that orders must have for every micro-batch.
+
+    Without any weight gradients none is needed, nor is R, O or L in a stage that has none.
+    """
+    splits = any(phase == Phase.WEIGHTS for phase, _ in found)
+    optional = {*PHASES_BETWEEN, *(() if splits else (Phase.WEIGHTS,))}
+    return {kind for kind in kinds if kind in between or kind[0] not in optional}
+
+
 def _check_all_tasks_listed(
     name: str,
     progress_of_ipu: Mapping[int, Progress[Kind]],
     own_stages: Mapping[int, Collection[int]],
     micro_batches: int,
+    needed: Collection[Kind],
 ) -> None:
-    """Raises if an order lacks a task; without any weight gradients none is needed."""
-    splits = any(
-        progress.count_tasks_run(kind)
-        for progress in progress_of_ipu.values()
-        for kind in progress.count
-        if kind[0] == Phase.WEIGHTS
-    )
+    """Raises if an order lacks a task of the needed kinds."""
     for ipu, progress in progress_of_ipu.items():
         for (phase, stage), count in progress.count.items():
-            is_needed = stage in own_stages[ipu] and (splits or phase != Phase.WEIGHTS)
+            is_needed = stage in own_stages[ipu] and (phase, stage) in needed
             if count < micro_batches and is_needed:
                 raise ScheduleError(
                     f"{name}: {Task(stage, phase, count)} is missing in the order of IPU {ipu}",
-                    fix="list every task of the IPU's stages once",
+                    fix="list every task of the IPU's stages once"
+                    + (f", or none of {phase}" if phase in PHASES_BETWEEN else ""),
                 )

@@ -165,7 +165,8 @@ def decode_program(
             case "Queue":
                 return queues[_check_number(content)]
             case "Kind":
-                return pipelines.TaskRole(content)
+                # Files of 0.1.0 spell this one out.
+                return pipelines.TaskRole("R" if content == "recompute" else content)
             case "Schedule":
                 return _decode_schedule(content)
             case "Tree":
