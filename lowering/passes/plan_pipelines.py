@@ -11,7 +11,9 @@ from lowering.jaxprs import (
     EquationFinder,
     EquationRewriter,
     JaxprEqn,
+    Var,
     rewrite_equations,
+    unique_variables,
 )
 from lowering.ops import (
     Combination,
@@ -77,6 +79,8 @@ def _plan_pipeline(rewriter: EquationRewriter, eqn: JaxprEqn, options: Options, 
     _check_order_of_elements(body, spec, schedule)
     if spec.training:
         body = _keep_less(body, spec, schedule, options)
+    if schedule.needs_table:
+        _check_needs(body, spec, schedule)
     if body is not pruned:
         body = prune_tasks(body)
     is_checkpoint = EquationFinder(lambda eqn: eqn.primitive is checkpoint_p)
@@ -158,6 +162,29 @@ def _check_order_of_elements(body: ClosedJaxpr, spec: PipelineSpec, schedule: Sc
                     fix=f"run {late} before {early}, or leave the queue to a stage that runs its "
                     "micro-batches in order",
                 )
+
+
+def _check_needs(body: ClosedJaxpr, spec: PipelineSpec, schedule: Schedule) -> None:
+    """Checks that tasks wait for all tasks whose results they read."""
+    maker: dict[Var, TaskSpec] = {}
+    for eqn in body.jaxpr.eqns:
+        task: TaskSpec = eqn.params["spec"]
+        stage, phase = task.stage % schedule.stages, Phase(task.kind.value)
+        before = schedule.layout.kinds_before((phase, stage))
+        for var in unique_variables(eqn.invars):
+            if var not in maker:
+                continue
+            made = maker[var].stage % schedule.stages, Phase(maker[var].kind.value)
+            if made[::-1] not in before:
+                made_text = f"{made[0]}{made[1]}"
+                raise ScheduleError(
+                    f"pipeline `{spec.name}`: {stage}{phase} reads what {made_text} makes, and in "
+                    f"the needs of {schedule.name} it does not wait for it",
+                    where=spec.origin,
+                    fix=f'add "{made_text}" to the needs of "{stage}{phase}", or let the stage '
+                    "read nothing of it",
+                )
+        maker.update(dict.fromkeys(eqn.outvars, task))
 
 
 def _build_pipeline_schedule(

@@ -56,7 +56,6 @@ def infer_copies(
         micro_batches=micro_batches,
         copies=copies,
         copy_pattern=_shortest_period(pattern),
-        between=frozenset(between),
     )
 
 

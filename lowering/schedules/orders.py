@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
@@ -9,7 +10,14 @@ from typing import Any, cast
 from lowering.schedules.earliest_ticks import place_tasks_earliest
 from lowering.schedules.inferred_copies import infer_copies
 from lowering.schedules.layout import Layout
-from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes, ipus_of_stages
+from lowering.schedules.needs_table import read_needs
+from lowering.schedules.schedule import (
+    Ipus,
+    Schedule,
+    check_pipeline_sizes,
+    check_positive_int,
+    ipus_of_stages,
+)
 from lowering.schedules.schedule_errors import ScheduleError, check_instance
 from lowering.schedules.task import PHASES_BETWEEN, Groups, Kind, Phase, Task, find_kinds_between
 from lowering.schedules.task_progress import Progress
@@ -27,6 +35,8 @@ def from_orders(
     micro_batches: int,
     training: bool = True,
     ipus: Ipus = None,
+    segments: int = 1,
+    needs: Mapping[str, Iterable[str]] | None = None,
 ) -> Schedule:
     """Places each task in the earliest tick that its IPU's order and its inputs allow.
 
@@ -45,6 +55,12 @@ def from_orders(
       micro_batches: how many there are.
       training: whether there are backward tasks.
       ipus: an IPU, or several, for every stage; None puts stage i on IPU i.
+      segments: how many micro-batches, one after the other, are parts of one sequence; see
+        `Schedule.segments`.
+      needs: what tasks wait for on other stages, of the same micro-batch, if that is not the stage
+        before or after: `{"2F": ["0F"], "3F": ["1F", "2F"]}` is a pipeline of two branches.
+        Gradients come back the way that results went, unless an entry as `"1B": ["2B"]` says
+        otherwise. `Schedule.needs` gives all that a task waits for.
 
     Raises:
       ScheduleError: a task that is missing, unknown, twice there or with the wrong IPU; or orders
@@ -52,6 +68,8 @@ def from_orders(
     """
     check_instance(name, str, "the name of a schedule")
     check_pipeline_sizes(stages, micro_batches, training)
+    check_positive_int(segments, "{} segments of a sequence", micro_batches)
+    needs_table = read_needs(needs, stages)
     stage_ipus = ipus_of_stages(stages, ipus)
     phases = tuple(Phase) if training else (Phase.FORWARD,)
     kinds = [(phase, stage) for phase in phases for stage in range(stages)]
@@ -67,10 +85,11 @@ def from_orders(
     between = find_kinds_between(found)
     if any(task.stage not in own_stages[ipu] for ipu, own in tasks.items() for task in own):
         layout = infer_copies(name, tasks, stage_ipus, micro_batches, between)
-        return schedule_layout(name, runs, layout, training)
-    needed = _kinds_needed(found, between, kinds)
-    _check_all_tasks_listed(name, progress_of_ipu, own_stages, micro_batches, needed)
-    layout = Layout(micro_batches=micro_batches, copies=(stage_ipus,), between=between)
+    else:
+        needed = _kinds_needed(found, between, kinds)
+        _check_all_tasks_listed(name, progress_of_ipu, own_stages, micro_batches, needed)
+        layout = Layout(micro_batches=micro_batches, copies=(stage_ipus,))
+    layout = dc.replace(layout, segments=segments, between=between, needs_table=needs_table)
     return schedule_layout(name, runs, layout, training)
 
 
@@ -98,6 +117,7 @@ def schedule_layout(
         copies=layout.copies,
         copy_pattern=layout.copy_pattern,
         segments=layout.segments,
+        needs_table=layout.needs_table,
     )
 
 

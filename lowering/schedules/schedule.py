@@ -12,6 +12,7 @@ from typing import Any
 from lowering.ground import limit_dir_to
 from lowering.schedules.grid import grid
 from lowering.schedules.layout import Layout
+from lowering.schedules.needs_table import NeedsTable, check_needs_table
 from lowering.schedules.schedule_errors import ScheduleError, check_instance, repr_or_type
 from lowering.schedules.schedule_picture import draw_schedule
 from lowering.schedules.task import PHASES_BETWEEN, Groups, Kind, Phase, Task, find_kinds_between
@@ -47,12 +48,15 @@ class Schedule:
       segments: the parts of a sequence that are micro-batches of their own: those of numbers
         m * segments to (m + 1) * segments - 1 are one sequence. A forward task of a stage also
         waits for the one before it in its sequence, and a backward task for the one after it.
+      needs_table: what forward and backward tasks wait for on other stages, where that is not the
+        stage before or after: pairs of a (phase, stage) and those that it waits for, sorted, as
+        `from_orders(needs=...)` makes them.
       kinds: the phase and stage of every kind of task that it has for all micro-batches: from the
         ticks.
 
     Raises:
-      ScheduleError: numbers that are not positive, a name of several lines, or IPUs that do not
-        fit the stages or copies.
+      ScheduleError: numbers that are not positive, a name of several lines, or IPUs or needs that
+        do not fit the stages or copies.
     """
 
     name: str
@@ -64,6 +68,7 @@ class Schedule:
     copies: tuple[Groups, ...] = ()
     copy_pattern: tuple[int, ...] = (0,)
     segments: int = 1
+    needs_table: NeedsTable = ()
     kinds: tuple[Kind, ...] = dc.field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,6 +89,7 @@ class Schedule:
         object.__setattr__(self, "copies", self.copies or (self.ipus,))
         self._check_copies()
         check_positive_int(self.segments, "{} segments of a sequence", self.micro_batches)
+        check_needs_table(self.needs_table, self.stages)
         object.__setattr__(self, "kinds", self._find_kinds())
 
     def _find_kinds(self) -> tuple[Kind, ...]:
@@ -132,12 +138,13 @@ class Schedule:
             self.copy_pattern,
             self.segments,
             find_kinds_between(self.kinds),
+            self.needs_table,
         )
 
     @property
     def is_plain(self) -> bool:
-        """True if no stage has copies, and no micro-batch is a part of a sequence."""
-        return len(self.copies) == 1 and self.segments == 1
+        """True if stages have no copies, wait for their neighbours, and sequences are whole."""
+        return len(self.copies) == 1 and self.segments == 1 and not self.needs_table
 
     def copy_of(self, micro_batch: int) -> int:
         """Returns the number of the copy that a micro-batch passes through."""
@@ -189,6 +196,7 @@ def _find_layout(
     copy_pattern: tuple[int, ...],
     segments: int,
     between: frozenset[Kind],
+    needs_table: NeedsTable,
 ) -> Layout:
     """Returns a layout; that of equal schedules is made once, as it keeps what it derives."""
     return Layout(
@@ -197,6 +205,7 @@ def _find_layout(
         copy_pattern=copy_pattern,
         segments=segments,
         between=between,
+        needs_table=needs_table,
     )
 
 

@@ -24,7 +24,13 @@ def spread_copies(schedule: Schedule) -> Schedule:
     )
     ipus = tuple(group for copy in layout.copies for group in copy)
     return dc.replace(
-        schedule, stages=len(ipus), ipus=ipus, ticks=ticks, copies=(ipus,), copy_pattern=(0,)
+        schedule,
+        stages=len(ipus),
+        ipus=ipus,
+        ticks=ticks,
+        copies=(ipus,),
+        copy_pattern=(0,),
+        needs_table=(),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import operator
 import re
 from collections.abc import Collection
@@ -101,31 +102,21 @@ def find_kinds_between(kinds: Collection[Kind]) -> frozenset[Kind]:
     )
 
 
-def inputs_of_task(
-    phase: Phase, stage: int, stages: int, between: Collection[Kind] = ()
-) -> tuple[Kind, ...]:
-    """Returns the (phase, stage) of the tasks of a micro-batch whose results a task reads.
+def inputs_on_stage(phase: Phase, stage: int, between: Collection[Kind] = ()) -> tuple[Kind, ...]:
+    """Returns the kinds of tasks on its own stage whose results a task reads.
 
     Args:
       phase: the phase of the task.
       stage: its stage.
-      stages: the forward stages.
       between: the kinds of tasks RECOMPUTE, OFFLOAD and LOAD that there are.
     """
-    match phase:
-        case Phase.FORWARD:
-            return ((Phase.FORWARD, stage - 1),) if stage else ()
-        case Phase.WEIGHTS:
-            return ((Phase.BACKWARD, stage),)
-        case Phase.OFFLOAD:
-            return ((Phase.FORWARD, stage),)
-        case Phase.LOAD:
-            return ((Phase.OFFLOAD, stage),)
-        case Phase.RECOMPUTE:
-            sources = (Phase.LOAD,)
-        case Phase.BACKWARD:
-            sources = (Phase.RECOMPUTE, Phase.LOAD)
-    found = [(source, stage) for source in sources if (source, stage) in between]
-    own = found[0] if found else (Phase.FORWARD, stage)
-    is_first = phase == Phase.RECOMPUTE or stage == stages - 1
-    return (own,) if is_first else (own, (Phase.BACKWARD, stage + 1))
+    sources = {
+        Phase.FORWARD: (),
+        Phase.BACKWARD: (Phase.RECOMPUTE, Phase.LOAD, Phase.FORWARD),
+        Phase.WEIGHTS: (Phase.BACKWARD,),
+        Phase.RECOMPUTE: (Phase.LOAD, Phase.FORWARD),
+        Phase.OFFLOAD: (Phase.FORWARD,),
+        Phase.LOAD: (Phase.OFFLOAD,),
+    }[phase]
+    present = (s for s in sources if s not in PHASES_BETWEEN or (s, stage) in between)
+    return tuple((source, stage) for source in itertools.islice(present, 1))
