@@ -14,7 +14,7 @@ from lowering.schedules import Phase, Schedule, ScheduleError, Task, simulate
 from tests.between import add_between
 from tests.lowering.schedules import checker
 
-F, B, W, R, O, L = Phase
+F, B, W, R, OUT, IN = Phase
 NAMES = ("one_f_one_b", "gpipe", "zero_bubble", "interleaved_one_f_one_b", "zbv", "dualpipe")
 
 
@@ -68,7 +68,7 @@ def test_recomputing_keeps_one_micro_batch_at_a_time() -> None:
         schedules.from_orders("x", add_between(base, [extra]), stages=2, micro_batches=6)
         for extra in ("", "R", "OL")
     )
-    times = {F: 1, B: 2, R: 1, O: 0, L: 0}
+    times = {F: 1, B: 2, R: 1, OUT: 0, IN: 0}
     most = [
         max(held for _, held in simulate(schedule, times, sizes=5.0).bytes[0])
         for schedule in (plain, again, away)
@@ -82,9 +82,9 @@ def test_what_a_task_needs() -> None:
     schedule = made("one_f_one_b", ["R", "OLR"], 1, 1)
     assert schedule.needs(Task(0, R, 2)) == (Task(0, F, 2),)
     assert schedule.needs(Task(0, B, 2)) == (Task(0, R, 2), Task(1, B, 2))
-    assert schedule.needs(Task(1, O, 2)) == (Task(1, F, 2),)
-    assert schedule.needs(Task(1, L, 2)) == (Task(1, O, 2),)
-    assert schedule.needs(Task(1, R, 2)) == (Task(1, L, 2),)
+    assert schedule.needs(Task(1, OUT, 2)) == (Task(1, F, 2),)
+    assert schedule.needs(Task(1, IN, 2)) == (Task(1, OUT, 2),)
+    assert schedule.needs(Task(1, R, 2)) == (Task(1, IN, 2),)
     assert schedule.needs(Task(1, B, 2)) == (Task(1, R, 2),)
 
 
@@ -139,7 +139,7 @@ def test_times_must_be_given() -> None:
 def test_copies_of_stages_have_them_too() -> None:
     schedule = made("dualpipe", ["R", "OL"], 2, 1)
     assert len(schedule.copies) == 2
-    assert schedule.kinds[-6:] == ((R, 0), (R, 2), (O, 1), (O, 3), (L, 1), (L, 3))
+    assert schedule.kinds[-6:] == ((R, 0), (R, 2), (OUT, 1), (OUT, 3), (IN, 1), (IN, 3))
 
 
 def test_drawings_tell_them_apart() -> None:
