@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from scipy import optimize  # which JAX requires
 
 from ipujax.planner.alternative import Alternative
 from ipujax.planner.stage_graph import PathTable, StageGraph, sum_path
@@ -188,6 +187,8 @@ class PathBounds:
 
         What IPUs have too much of their memory costs seconds in the mean.
         """
+        from scipy import optimize  # which JAX requires, and which takes long to import
+
         paths, rows = np.array(self.paths), np.array(self._rows)
         memory_paths = np.array([*self._memory_paths.values()]).reshape(-1, *rows.shape[1:])
         seconds, excess = multiply_paths(paths, rows), multiply_paths(memory_paths, rows)

@@ -12,8 +12,8 @@ import dataclasses as dc
 from collections.abc import Mapping, Sequence
 
 from lowering.schedules.earliest_ticks import dispatch_key
-from lowering.schedules.task import Phase, Task, inputs_of_task
-from lowering.schedules.task_progress import Kind
+from lowering.schedules.needs_table import inputs_of_task
+from lowering.schedules.task import Kind, Phase, Task
 from lowering.schedules.ticks import Run, Tick, Ticks
 
 _LOOK_AHEAD = 48  # tasks of an IPU's order that may run before its first one
