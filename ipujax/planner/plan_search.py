@@ -125,7 +125,7 @@ class _Search:
 
     def __init__(self, candidates: Iterable[Candidate], arguments: SearchArguments):
         self._is_past = arguments.is_out_of_time
-        self._candidates = sorted(candidates, key=_precede)
+        self._candidates = _put_first_of_kinds_first(sorted(candidates, key=_precede))
         self._known: list[Candidate] = []
         self._unseen: Sequence[Candidate] = self._candidates
 
@@ -286,6 +286,16 @@ def _precede(candidate: Candidate) -> tuple[bool, float, int]:
     """
     least = float(f"{candidate.least:.9g}")
     return candidate.given is None, least, candidate.alternative.stages
+
+
+def _put_first_of_kinds_first(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Returns candidates with the first of each kind before the others.
+
+    One of them may be good, and then most of the others need no look.
+    """
+    first_of_kind = {candidate.kind: candidate for candidate in reversed(candidates)}
+    firsts = [one for one in candidates if first_of_kind[one.kind] is one]
+    return firsts + [one for one in candidates if first_of_kind[one.kind] is not one]
 
 
 def _rank(candidate: Candidate) -> tuple[float, float, bool]:

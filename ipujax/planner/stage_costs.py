@@ -58,7 +58,10 @@ class StageCosts:
             "update": np.array(costs.update),
             "parameters": np.array(costs.parameter_bytes),
             "activations": np.array(costs.activation_bytes),
+            "least activations": np.array(costs.activation_bytes),
         }
+        for _, last, bytes_ in costs.shared_bytes:
+            rows["least activations"][last] -= bytes_
         if not self.splits_backward:
             rows["backward"], rows["weight"] = rows["backward"] + weight, np.zeros(len(costs))
         return {name: np.concatenate([[0.0], np.cumsum(row)]) for name, row in rows.items()}
@@ -89,7 +92,16 @@ class StageCosts:
 
     def activation_bytes(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Bytes that one micro-batch leaves for a stage's backward pass."""
-        return self._sum_between("activations", starts, ends)
+        kept = self._sum_between("activations", starts, ends)
+        return kept - self._shared_bytes[starts, ends] if self.costs.shared_bytes else kept
+
+    @functools.cached_property
+    def _shared_bytes(self) -> np.ndarray:
+        """The bytes that the segments of a stage would count twice, float64 [starts, ends]."""
+        shared = np.zeros((len(self.costs) + 1,) * 2)
+        for first, last, bytes_ in self.costs.shared_bytes:
+            shared[first, last + 1] += bytes_
+        return shared[::-1].cumsum(axis=0)[::-1].cumsum(axis=1)
 
     @functools.cached_property
     def boundary_bytes(self) -> np.ndarray:
@@ -120,10 +132,13 @@ class StageCosts:
 
     @functools.cached_property
     def left_sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """`left_bytes` as a number for a stage's first segment, and one for what follows it."""
+        """`left_bytes` as a number for a stage's first segment, and one for what follows it.
+
+        Where segments share bytes, this is the least that stages may leave.
+        """
         if self.recompute:
             return self.boundary_bytes, np.zeros(len(self.costs) + 1)
-        return -self.prefixes["activations"], self.prefixes["activations"]
+        return -self.prefixes["least activations"], self.prefixes["least activations"]
 
     def offload_seconds(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Seconds in which what a micro-batch leaves goes to host memory, or comes back."""

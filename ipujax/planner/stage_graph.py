@@ -46,7 +46,7 @@ def sum_path(alternative: Alternative, path: np.ndarray) -> StageSums:
     rows = np.array([costs.prefixes[name] for name in names])
     leaving = path[:, [FORWARD, BACKWARD, WEIGHTS, UPDATE, PARAMETERS]] @ rows
     if costs.recompute:
-        leaving += path[:, AGAIN, None] * costs.prefixes["activations"]
+        leaving += path[:, AGAIN, None] * costs.prefixes["least activations"]
     entering = path[:, DELAY, None] * costs.boundary_seconds - leaving + path[:, ONE, None]
     entered, left = costs.left_sums
     entering, leaving = (

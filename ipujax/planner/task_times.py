@@ -192,10 +192,10 @@ class TaskTimes:
         return counts
 
     def find_straight_path(self, ipu: int) -> np.ndarray:
-        """Finds the path of all that an IPU does before the last of its results that others await.
+        """Finds the path of all that an IPU does before its last gradient that others await.
 
         It begins with what the IPU's first task waits for, and ends with what waits for that
-        result. Its seconds are no more than the makespan, whatever stages take.
+        gradient. Its seconds are no more than the makespan, whatever stages take.
 
         Args:
           ipu: the IPU.
@@ -215,13 +215,17 @@ class TaskTimes:
         while number >= 0:
             own = self._tasks_of_ipu[self._entries[number].ipu]
             later = own[bisect.bisect_left(own, number) :]
-            last = max((task for task in later if self._readers[task] >= 0), default=later[-1])
+            last = max(filter(self._ends_elsewhere, later), default=later[-1])
             for task in later[: later.index(last) + 1]:
                 counts[self._links[task].stage, self._links[task].column] += 1
-            number = self._readers[last]
+            number = self._readers[last] if self._ends_elsewhere(last) else -1
             if number >= 0:
                 counts[self._links[number].boundary, DELAY] += 1
         return counts
+
+    def _ends_elsewhere(self, number: int) -> bool:
+        """Returns whether a task is a backward task for which another IPU waits."""
+        return self._links[number].column == BACKWARD and self._readers[number] >= 0
 
 
 def longest_update(updates: np.ndarray, device_mapping: Sequence[int]) -> np.ndarray:

@@ -122,6 +122,12 @@ def list_moments(schedule: Schedule) -> set[Moment]:
     return found
 
 
+def keep(costs: Costs, stage: range) -> float:
+    """The bytes that one micro-batch leaves in a stage, with what several segments keep once."""
+    twice = [size for a, b, size in costs.shared_bytes if a in stage and b in stage]
+    return sum((costs.activation_bytes or ())[i] for i in stage) - sum(twice)
+
+
 def take(
     costs: Costs,
     schedule: Schedule,
@@ -145,8 +151,7 @@ def take(
     weight = costs.weight or [0] * len(costs)
     seconds: dict[str, list[float]] = {"F": [], "B": [], "W": []}
     leaves = [
-        passing[number] if again else add(costs.activation_bytes, stage)
-        for number, stage in enumerate(stages)
+        passing[number] if again else keep(costs, stage) for number, stage in enumerate(stages)
     ]
     moves = [0.0] * len(stages)
     for number, left in enumerate(leaves):  # nothing else waits in some stages
@@ -166,7 +171,7 @@ def take(
     delays = [costs.latency + size / costs.bytes_per_second for size in passing[1:]]
     ipus = [group[0] for group in schedule.ipus]
     updates, peaks, spaces = ([0.0] * (max(ipus) + 1) for _ in range(3))
-    kept = [add(costs.activation_bytes, stage) * again for stage in stages]
+    kept = [keep(costs, stage) * again for stage in stages]
     for ipu, counts, works in moments:
         waits = sum(count * left for count, left in zip(counts, leaves, strict=True))
         peaks[ipu] = max(peaks[ipu], waits + sum(map(operator.mul, works, kept)))
