@@ -38,6 +38,7 @@ from lowering.passes import (
     plan_pipelines,
     recompute_cheap,
     resolve_collectives,
+    resolve_cycle_stamps,
     resolve_draws,
     resolve_norms,
     select_cheap_branches,
@@ -92,6 +93,8 @@ def _run_passes(closed: ClosedJaxpr, options: Options) -> Program:
     closed = show("resolve_norms", norms)
     # Before faults are watched: with one replica a collective is no operation at all.
     closed = show("resolve_collectives", resolve_collectives(closed, replicas))
+    # Before number formats are emulated, which the machine does by itself.
+    closed = show("resolve_cycle_stamps", resolve_cycle_stamps(closed, options.count_cycles))
     # Before other passes look for stores and loads.
     closed = show("keep_small_values_on_tiles", keep_small_values_on_tiles(closed, options))
     # Before faults are watched: they are those of the results before rounding to float16.

@@ -66,5 +66,6 @@ from .supersteps import Superstep as Superstep
 from .supersteps import TileNumbers as TileNumbers
 from .supersteps import cycles_of_function as cycles_of_function
 from .supersteps import linear_tile_bounds as linear_tile_bounds
+from .supersteps import read_modelled_clock as read_modelled_clock
 from .supersteps import run_superstep as run_superstep
 from .supersteps import tile_cycles_of as tile_cycles_of
