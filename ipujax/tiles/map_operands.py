@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,24 +14,18 @@ from ipujax.tiles.vertices import Vertex
 
 
 @dc.dataclass(frozen=True)
-class MapOperands:
-    """The operands of one map.
+class OnTiles:
+    """Arrays that vertices on some tiles read.
 
     Attributes:
-      vertex: what is mapped.
-      tiles: the tiles of its vertices.
-      arrays: the arrays among the leaves.
-      homes: for each of them the tiles of its rows; None for what all vertices get whole.
-      leaves: all leaves, with an `ArrayPlace` in the place of each array.
-      tree: of the tuple of operands.
+      tiles: the tiles of the vertices.
+      arrays: the arrays.
+      homes: for each the tiles of its rows; None for what all vertices get whole.
     """
 
-    vertex: Vertex
     tiles: tuple[int, ...]
     arrays: tuple[jax.Array, ...]
     homes: tuple[tuple[int, ...] | None, ...]
-    leaves: tuple[Any, ...]
-    tree: Any
 
     def rows(self) -> list[jax.ShapeDtypeStruct]:
         """Returns what one vertex gets of each array."""
@@ -40,12 +34,10 @@ class MapOperands:
             for array, home in zip(self.arrays, self.homes, strict=True)
         ]
 
-    def rebuild(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        """Returns the vertex's operands, with these for the arrays."""
-        leaves = [
-            arrays[leaf.number] if isinstance(leaf, ArrayPlace) else leaf for leaf in self.leaves
-        ]
-        return jax.tree.unflatten(self.tree, leaves)
+    def with_shared(self, arrays: Sequence[jax.Array]) -> OnTiles:
+        """Returns these, and then arrays that all vertices get whole."""
+        homes = (*self.homes, *[None] * len(arrays))
+        return OnTiles(self.tiles, (*self.arrays, *arrays), homes)
 
 
 @dc.dataclass(frozen=True)
@@ -53,6 +45,49 @@ class ArrayPlace:
     """The place of an array among the leaves of the operands."""
 
     number: int
+
+
+@dc.dataclass(frozen=True)
+class MapOperands:
+    """The operands of one map.
+
+    Attributes:
+      vertex: what is mapped.
+      arrays: the arrays among the leaves, and the tiles of the vertices.
+      leaves: all leaves, with an `ArrayPlace` in the place of each array.
+      tree: of the tuple of operands.
+    """
+
+    vertex: Vertex
+    arrays: OnTiles
+    leaves: tuple[Any, ...]
+    tree: Any
+
+    def rebuild(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns the vertex's operands, with these for the arrays."""
+        leaves = [
+            arrays[leaf.number] if isinstance(leaf, ArrayPlace) else leaf for leaf in self.leaves
+        ]
+        return jax.tree.unflatten(self.tree, leaves)
+
+    def flatten_rule(
+        self, rule: Callable[..., Any], results: Any
+    ) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
+        """Returns a rule of operands as one of arrays; `results` is the tree of the results."""
+
+        def run(arrays: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+            found = tuple(rule(self.rebuild(arrays), jax.tree.unflatten(results, cotangents)))
+            leaves = self.tree.flatten_up_to(found)
+            pairs = zip(leaves, self.leaves, strict=True)
+            return [leaf for leaf, place in pairs if isinstance(place, ArrayPlace)]
+
+        return run
+
+
+def plain_operands(vertex: Vertex, arrays: OnTiles) -> MapOperands:
+    """Returns operands that are arrays, one each."""
+    leaves = tuple(ArrayPlace(n) for n in range(len(arrays.arrays)))
+    return MapOperands(vertex, arrays, leaves, jax.tree.structure(leaves))
 
 
 def read_operands(
@@ -76,6 +111,7 @@ def read_operands(
         if isinstance(leaf, TileArray):
             require_rows(leaf.shape, where, f"an operand of '{vertex.name}'")
         leaves[number] = ArrayPlace(len(arrays))
-        arrays.append(jnp.asarray(leaf.array if is_on_tiles(leaf) else leaf))
-        homes.append(leaf.tiles if is_on_tiles(leaf) else None)
-    return MapOperands(vertex, where, tuple(arrays), tuple(homes), tuple(leaves), tree)
+        arrays.append(jnp.asarray(leaf.array if isinstance(leaf, TileArray) else leaf))
+        homes.append(leaf.tiles if isinstance(leaf, TileArray) else None)
+    on_tiles = OnTiles(where, tuple(arrays), tuple(homes))
+    return MapOperands(vertex, on_tiles, tuple(leaves), tree)

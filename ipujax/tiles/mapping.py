@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ipujax.tiles.cpp_vertices import run_cpp_vertex
 from ipujax.tiles.function_vertices import run_function
 from ipujax.tiles.map_operands import read_operands
 from ipujax.tiles.tile_arrays import check
@@ -31,4 +32,4 @@ def map(vertex: Any, *operands: Any, tiles: Sequence[int] | None = None) -> Any:
       poplar_error: numbers of rows that differ, wrong tiles, or a state on other tiles.
     """
     given = read_operands(as_vertex(vertex), operands, tiles)
-    return run_function(given)
+    return run_function(given) if given.vertex.source is None else run_cpp_vertex(given)

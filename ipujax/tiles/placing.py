@@ -60,9 +60,12 @@ def constant_sharded(array: Any, tiles: Sequence[int]) -> TileArray:
         array that is traced.
     """
     tiles = require_tiles(tiles)
-    if isinstance(array, jax.core.Tracer):
-        raise check.type_error("constant_sharded is given a traced array", "use put_sharded")
-    known = np.asarray(array)
+    try:
+        known = np.asarray(array)
+    except jax.errors.TracerArrayConversionError as error:
+        raise check.type_error(
+            "constant_sharded is given a traced array", "use put_sharded"
+        ) from error
     known = known.astype(jax.dtypes.canonicalize_dtype(known.dtype))
     require_rows(known.shape, tiles, "the array")
     type_of_dtype(known.dtype)
