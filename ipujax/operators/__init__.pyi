@@ -51,6 +51,7 @@ from .nn.multi_conv import multi_conv as multi_conv
 from .nn.sampled_losses import nce_loss as nce_loss
 from .nn.sampled_losses import sampled_softmax_loss as sampled_softmax_loss
 from .printing import print_array as print_array
+from .random_keys import choose_random_key as choose_random_key
 from .replica_groups import REDUCTIONS as REDUCTIONS
 from .replica_groups import exchange_in_group as exchange_in_group
 from .replica_groups import gather_group as gather_group

@@ -64,6 +64,7 @@ from ipujax.poplar.graph_parts import ComputeSet as ComputeSet
 from ipujax.poplar.graph_parts import DataStream as DataStream
 from ipujax.poplar.graph_parts import Function as Function
 from ipujax.poplar.graph_parts import RemoteBuffer as RemoteBuffer
+from ipujax.poplar.popops_scaled import scaled_add_cycles as scaled_add_cycles
 from ipujax.poplar.program import SyncType as SyncType
 from ipujax.poplar.tensors import Interval as Interval
 from ipujax.poplar.tensors import Tensor as Tensor

@@ -1,0 +1,40 @@
+"""Cycle counts on tiles."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from ipujax.operators import read_modelled_clock
+from ipujax.tessellate.core.tile_array import TileShardedArray, tile_data_barrier
+from ipujax.tessellate.core.tile_array_primitives import runs_on_ipu
+
+
+def ipu_cycle_count(*args: TileShardedArray, sync: bool = False) -> tuple[TileShardedArray, ...]:
+    """Reads the modelled clock when values are there.
+
+    Args:
+      *args: values on tiles, at least one.
+      sync: whether tiles wait for each other; the model's clock is one for all.
+
+    Returns:
+      The values, and uint32 [tiles of the first, 2]: the low and the high 32 bits of the cycles
+      since the function, or the body of a loop, began; 0 on a host.
+    """
+    del sync
+    assert args, "give values to wait for"
+    assert all(isinstance(each, TileShardedArray) for each in args), "give values on tiles"
+    waited = tile_data_barrier(*args) if len(args) > 1 else args
+    tiles = args[0].tiles
+    if not runs_on_ipu(*(each.array for each in args)):
+        return (*waited, TileShardedArray(np.zeros((len(tiles), 2), np.uint32), tiles))
+    pair = jnp.stack([read_modelled_clock(), jnp.uint32(0)])
+    return (*waited, TileShardedArray(jnp.broadcast_to(pair, (len(tiles), 2)), tiles))
+
+
+ipu_hw_cycle_count = ipu_cycle_count
+
+
+def ipu_cycle_count_overhead() -> int:
+    """Returns what reading the clock takes: nothing, in the model."""
+    return 0
