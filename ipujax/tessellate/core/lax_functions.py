@@ -46,6 +46,9 @@ _OWN: dict[str, Callable[..., Any]] = {
 }
 """By the primitive's name; others are functions of that name in `jax.lax`."""
 
+_OF_VERTICES: dict[str, Callable[..., Any]] = {"select_n": lax.select}
+"""What vertices compute otherwise than JAX: PopLibs takes the first array where a mask holds."""
+
 _LAX_PARAMETERS = {
     "scatter": _without("update_jaxpr", "update_consts"),
     "scatter_add": _without("update_jaxpr", "update_consts"),
@@ -55,13 +58,17 @@ _LAX_PARAMETERS = {
 }
 
 
-def find_function(primitive: Any, parameters: Parameters) -> Callable[..., Any]:
-    """Returns what a primitive computes on one tile.
+def find_function(
+    primitive: Any, parameters: Parameters, *, is_on_ipu: bool = False
+) -> Callable[..., Any]:
+    """Returns what a primitive computes on one tile, or what its vertex does.
 
     Raises:
       NotImplementedError: a primitive that has neither a function in `jax.lax` nor `def_impl`.
     """
     name = getattr(primitive, "computes_as", primitive).name.replace("-", "_")
+    if is_on_ipu and name in _OF_VERTICES:
+        return _OF_VERTICES[name]
     if name in _OWN:
         return functools.partial(_OWN[name], **parameters)
     if primitive_has_batching(primitive) and hasattr(lax, name):

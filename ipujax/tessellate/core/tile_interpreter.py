@@ -91,7 +91,7 @@ def _run(
     if is_on_ipu and equation.gp_filename:
         return run_equation(equation, arrays)
     parameters = {k: v for k, v in attributes.items() if not k.startswith("ipu_")}
-    function = find_function(primitive, parameters)
+    function = find_function(primitive, parameters, is_on_ipu=is_on_ipu)
     tiles = tuple(equation.tiles)
     if is_on_ipu:
         cycles = equation.perf_estimate or None

@@ -18,7 +18,7 @@ def make_num_elements_per_worker(N: int, num_workers: int) -> np.ndarray:
 def _deal_grains(
     size: int, vector_size: int, num_workers: int, grain_size: int | None, overlaps: bool
 ) -> tuple[np.ndarray, int]:
-    """Returns the grains of each worker, and the vectors of a grain."""
+    """Returns the grains of each worker, the last of which has the rest, and vectors of a grain."""
     grain_size = grain_size or vector_size
     assert size % 2 == 0, "the size is odd"
     assert grain_size % vector_size == 0, "a grain is no whole number of vectors"
@@ -54,8 +54,9 @@ def make_ipu_vector1d_worker_offsets_and_sizes(
     grains, scale = _deal_grains(size, vector_size, num_workers, grain_size, allow_overlap)
     sizes = grains * scale
     starts = np.where(sizes > 0, np.cumsum(sizes) - sizes, 0)
-    last = int(np.count_nonzero(sizes)) - 1
-    starts[last] = min(starts[last], size // vector_size - sizes[last])
+    last = np.count_nonzero(grains == grains[0])
+    if last < num_workers:  # it ends with the vector, and may begin within the part before
+        starts[last] = size // vector_size - sizes[last]
     return np.stack([starts, sizes], 1).astype(wdtype)
 
 
