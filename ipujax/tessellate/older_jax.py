@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from typing import Any
 
 import jax
+from jax import core
 
 from ipujax.driver import compile as compile_for_ipus
 from ipujax.tessellate.utils.ipu_device import ipu_devices
@@ -26,7 +27,7 @@ def current_backend() -> str:
 
 
 @contextlib.contextmanager
-def _on_backend(name: str) -> Iterator[None]:
+def _on_backend(name: str) -> Generator[None]:
     token = _BACKEND.set(name)
     try:
         yield
@@ -67,4 +68,4 @@ def devices(backend: str | None = None) -> list[Any]:
 def accept_older_calls() -> None:
     """Gives `jax` the forms of `jit` and `devices` that know IPUs, and names that it had then."""
     jax.jit, jax.devices = jit, devices  # type: ignore[assignment]
-    jax.core.Primitive = Primitive
+    core.Primitive = Primitive  # type: ignore[attr-defined]

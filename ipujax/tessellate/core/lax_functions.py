@@ -13,6 +13,7 @@ from ipujax.tessellate.core.tile_interpreter_primitives import (
     primitive_has_batching,
     primitive_has_impl,
 )
+from ipujax.tessellate.exceptions import unsupported
 
 Parameters = Mapping[str, Any]
 
@@ -27,7 +28,7 @@ def _iota(*, dtype: Any, shape: Any, dimension: int) -> jax.Array:
 
 def _reshape(x: jax.Array, *, new_sizes: Any, dimensions: Any = None) -> jax.Array:
     if dimensions is not None:
-        raise NotImplementedError("reshape on tiles keeps the order of dimensions: leave it out")
+        raise unsupported("reshape on tiles with another order of dimensions", "leave it out")
     return lax.reshape(x, new_sizes)
 
 
@@ -76,7 +77,7 @@ def find_function(
         return functools.partial(getattr(lax, name), **known)
     if primitive_has_impl(primitive):
         return functools.partial(primitive.impl, **parameters)
-    raise NotImplementedError(
-        f"primitive '{primitive.name}' does not say what it computes: give it def_impl, "
-        "or a vertex in C++"
+    raise unsupported(
+        f"primitive '{primitive.name}' does not say what it computes",
+        "give it def_impl, or a vertex in C++",
     )

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 
 from ipujax.tessellate.core.tile_array_primitives import (
     tile_constant_replicated_prim,
@@ -18,6 +19,7 @@ from ipujax.tessellate.core.tile_array_primitives import (
     tile_put_replicated_prim,
     tile_put_sharded_prim,
 )
+from ipujax.tessellate.exceptions import check, require
 
 
 def check_tile_array_multi_slice(slices: tuple[Any, ...], shape: Sequence[int]) -> bool:
@@ -36,9 +38,10 @@ def check_tile_array_multi_slice(slices: tuple[Any, ...], shape: Sequence[int]) 
     has_steps = any(isinstance(part, slice) and part.step not in (None, 1) for part in whole[1:])
     before_last = whole[1 : max(cut_axes, default=0)]
     if len(whole) > len(shape) or has_steps or any(not isinstance(p, int) for p in before_last):
-        raise ValueError(
+        raise check.value_error(
             f"indices {slices} of an array on tiles of shape {tuple(shape)} leave no contiguous "
-            "part on each tile; index single elements, then one slice without a step"
+            "part on each tile",
+            "index single elements, then give one slice without a step",
         )
     return True
 
@@ -57,7 +60,7 @@ class TileShardedArray:
 
     def __init__(self, array: Any, tiles: Sequence[int]):
         if array.shape[0] != len(tiles):
-            raise ValueError(f"an array of shape {array.shape} on {len(tiles)} tiles")
+            raise check.value_error(f"an array of shape {array.shape} on {len(tiles)} tiles")
         self.array, self.tiles = array, tuple(int(tile) for tile in tiles)
 
     def tree_flatten(self) -> tuple[tuple[Any], tuple[int, ...]]:
@@ -89,7 +92,7 @@ class TileShardedArray:
     @property
     def aval(self) -> Any:
         """The shape and dtype of the whole array, as JAX has them."""
-        return jax.core.ShapedArray(self.shape, self.dtype)
+        return ShapedArray(self.shape, self.dtype)
 
     @property
     def num_tiles(self) -> int:
@@ -99,7 +102,7 @@ class TileShardedArray:
     @property
     def tile_aval(self) -> Any:
         """The shape and dtype of one tile's part, as JAX has them."""
-        return jax.core.ShapedArray(self.shape[1:], self.dtype)
+        return ShapedArray(self.shape[1:], self.dtype)
 
     @property
     def tile_shape(self) -> tuple[int, ...]:
@@ -114,7 +117,7 @@ class TileShardedArray:
     def reshape(self, shape: Sequence[int]) -> TileShardedArray:
         """Returns it with other axes on each tile; the first is that of the tiles, or -1."""
         if shape[0] not in (-1, self.num_tiles):
-            raise ValueError(f"shape {tuple(shape)} for an array on {self.num_tiles} tiles")
+            raise check.value_error(f"shape {tuple(shape)} for an array on {self.num_tiles} tiles")
         return TileShardedArray(self.array.reshape((self.num_tiles, *shape[1:])), self.tiles)
 
     def tile_reshape(self, shape: Sequence[int]) -> TileShardedArray:
@@ -134,7 +137,7 @@ class TileShardedArray:
     def __getitem__(self, key: Any) -> TileShardedArray:
         key = key if isinstance(key, tuple) else (key,)
         if not key or not all(isinstance(part, (int, slice)) for part in key):
-            raise ValueError(f"an array on tiles takes integers and slices, and not {key}")
+            raise check.value_error(f"an array on tiles takes integers and slices, and not {key}")
         first = key[0]
         if isinstance(first, int):
             first %= self.num_tiles
@@ -162,7 +165,7 @@ def tile_put_replicated(array: Any, tiles: Sequence[int]) -> TileShardedArray:
 
 def tile_data_barrier(*args: TileShardedArray) -> Any:
     """Gives values back when all of them are there: one, or a tuple of several."""
-    assert all(isinstance(each, TileShardedArray) for each in args), "give values on tiles"
+    require(all(isinstance(each, TileShardedArray) for each in args), "give values on tiles")
     if len(args) == 1:
         return args[0]
     arrays = tile_data_barrier_prim([each.array for each in args], [each.tiles for each in args])
@@ -185,9 +188,9 @@ def tile_gather(
       tiles: as many tiles.
       copy: whether rows that are in place are copied, too; as if the array were on no tiles.
     """
-    assert len(indices) == len(tiles), "give one index for each tile"
-    assert min(indices) >= 0, "indices begin at 0"
-    assert max(indices) < len(arr), "indices end before the number of rows"
+    require(len(indices) == len(tiles), "give one index for each tile")
+    require(min(indices) >= 0, "indices begin at 0")
+    require(max(indices) < len(arr), "indices end before the number of rows")
     is_placed = isinstance(arr, TileShardedArray)
     previous = arr.tiles if is_placed and not copy else (-1,) * len(arr)
     array = arr.array if is_placed else arr

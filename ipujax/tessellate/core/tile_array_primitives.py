@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax import tiles as on_tiles
+from ipujax.tessellate.exceptions import check, require
 from ipujax.tessellate.older_jax import current_backend
 
 
@@ -31,7 +32,7 @@ def _is_known(array: jax.Array) -> bool:
 
 def tile_put_sharded_prim(x: Any, tiles: Sequence[int]) -> Any:
     """Returns an array whose row k is on `tiles[k]`."""
-    assert x.shape[0] == len(tiles), "give one row for each tile"
+    require(x.shape[0] == len(tiles), "give one row for each tile")
     return on_tiles.put_sharded(x, tiles).array if runs_on_ipu(x) else x
 
 
@@ -64,7 +65,9 @@ def tile_data_barrier_prim(inputs: Sequence[Any], inputs_tiles: Sequence[Sequenc
         return tuple(inputs)
     sizes = {np.dtype(x.dtype).itemsize for x in inputs}
     if len(sizes) > 1:
-        raise TypeError(f"a barrier of elements of {sorted(sizes)} bytes: give them one size")
+        raise check.type_error(
+            f"a barrier of elements of {sorted(sizes)} bytes", "give elements of one size"
+        )
     placed = [on_tiles.TileArray(x, t) for x, t in zip(inputs, inputs_tiles, strict=True)]
     return tuple(value.array for value in on_tiles.barrier(*placed))
 
@@ -76,5 +79,5 @@ def tile_constant_replicated_prim(data: np.ndarray, tiles: Sequence[int]) -> np.
 
 def tile_constant_sharded_prim(data: np.ndarray, tiles: Sequence[int]) -> np.ndarray:
     """Returns a known array with a row for each tile."""
-    assert data.shape[0] == len(tiles), "give one row for each tile"
+    require(data.shape[0] == len(tiles), "give one row for each tile")
     return data

@@ -22,6 +22,7 @@ from ipujax.tessellate.core.tile_interpreter_primitives import (
     make_ipu_vertex_inputs,
     make_ipu_vertex_outputs,
 )
+from ipujax.tessellate.exceptions import check, require, unknown_primitive
 from ipujax.tessellate.older_jax import Primitive
 
 Translation = Callable[..., IpuTileMapEquation]
@@ -41,7 +42,7 @@ def register_ipu_tile_primitive(primitive: Any, translation: Translation) -> Non
       KeyError: a primitive of that name is there.
     """
     if primitive.name in _REGISTRY:
-        raise KeyError(f"primitive '{primitive.name}' is registered already")
+        raise unknown_primitive(f"primitive '{primitive.name}' is registered already")
     _REGISTRY[primitive.name] = (primitive, translation)
 
 
@@ -67,12 +68,14 @@ def tile_map(primitive: Any, *args: TileShardedArray, **kwargs: Any) -> Any:
     if primitive is None:
         return args
     if primitive.name not in _REGISTRY:
-        raise KeyError(
-            f"primitive '{primitive.name}' is not supported on tiles; "
-            f"supported are {', '.join(sorted(_REGISTRY))}"
+        raise unknown_primitive(
+            f"primitive '{primitive.name}' is not supported on tiles",
+            f"supported are {', '.join(sorted(_REGISTRY))}",
         )
     if not all(isinstance(each, TileShardedArray) for each in args):
-        raise TypeError("tile_map takes values on tiles: see tile_put_sharded")
+        raise check.type_error(
+            "tile_map takes values on tiles", "put them there by tile_put_sharded"
+        )
     tiles = kwargs.get("tiles") or args[0].tiles
     translation = _REGISTRY[primitive.name][1]
     equation = translation(primitive, tuple(tiles), [each.tile_aval for each in args], attributes)
@@ -166,8 +169,9 @@ def create_ipu_tile_primitive_v2(
         outputs, constants, temps, cycles = initializer_fn(*avals)
         inouts = [name for name in inputs if name in outputs]
         if inouts != list(inputs[: len(inouts)]) or inouts != [*outputs][: len(inouts)]:
-            raise ValueError(
-                f"fields {', '.join(inouts)} of '{vname}' are read and written; give them first"
+            raise check.value_error(
+                f"fields {', '.join(inouts)} of '{vname}' are read and written, and are not first",
+                "let them be the first inputs, and the first outputs",
             )
         return outputs, constants or {}, temps or {}, cycles
 
@@ -185,7 +189,7 @@ def declare_ipu_tile_primitive(
     def make(function: Callable[..., Any]) -> Any:
         name = function.__name__
         if not name.endswith("_p"):
-            raise ValueError(f"name '{name}' of a primitive does not end in _p")
+            raise check.value_error(f"name '{name}' of a primitive does not end in _p")
         return create_ipu_tile_primitive_v2(name.removesuffix("_p"), vname, function, gp_filename)
 
     return make
@@ -209,9 +213,9 @@ def _make_primitive(
     def translate(
         _: Any, tiles: Sequence[int], avals: Avals, attributes: Mapping[str, Any] | None = None
     ) -> IpuTileMapEquation:
-        assert len(avals) == len(inputs), f"'{pname}' takes {', '.join(inputs)}"
+        require(len(avals) == len(inputs), f"'{pname}' takes {', '.join(inputs)}")
         outputs, constants, temps, cycles = describe(avals, attributes or {})
-        assert len(temps) <= 1, f"'{pname}' has more than one temporary"
+        require(len(temps) <= 1, f"'{pname}' has more than one temporary")
         p.multiple_results = len(outputs) > 1
         inouts = {name for name in inputs if name in outputs}
         types = {n: get_ipu_type_name(a.dtype) for n, a in zip(inputs, avals, strict=True)}

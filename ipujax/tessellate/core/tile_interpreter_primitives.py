@@ -16,6 +16,7 @@ from ipujax.tessellate.core.tile_common_utils import (
     from_numpy_dtype_to_ipu_type as from_numpy_dtype_to_ipu_type,
 )
 from ipujax.tessellate.core.tile_common_utils import get_ipu_type_name as get_ipu_type_name
+from ipujax.tessellate.exceptions import check, require
 from ipujax.tessellate.lib.pytessellate_ipu_core import (
     Base64Data,
     IpuVertexAttributeF32,
@@ -30,7 +31,7 @@ from ipujax.tessellate.older_jax import Primitive
 
 def primitive_clone(p: Any, name: str) -> Any:
     """Returns a primitive of another name that computes what this one computes."""
-    assert name != p.name, "the clone has the same name"
+    require(name != p.name, "the clone has the same name")
     clone = copy.copy(p)
     clone.name, clone.computes_as = name, getattr(p, "computes_as", p)
     return clone
@@ -154,5 +155,5 @@ def make_ipu_vertex_attributes(
         elif isinstance(value, (float, np.floating)):
             numbers.append(IpuVertexAttributeF32(name, float(value)))
         else:
-            raise TypeError(f"attribute '{name}' of a vertex is {value!r}: give a number")
+            raise check.type_error(f"attribute '{name}' of a vertex is {value!r}", "give a number")
     return integers, numbers

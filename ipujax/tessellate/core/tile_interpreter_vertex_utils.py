@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ipujax.tessellate.exceptions import require
+
 
 def make_num_elements_per_worker(N: int, num_workers: int) -> np.ndarray:
     """Returns int32 [num_workers]: N elements in parts that differ by one at most."""
-    assert num_workers > 0, "there is no worker"
+    require(num_workers > 0, "there is no worker")
     numbers = np.arange(num_workers)
     return (N // num_workers + (numbers < N % num_workers)).astype(np.int32)
 
@@ -20,10 +22,10 @@ def _deal_grains(
 ) -> tuple[np.ndarray, int]:
     """Returns the grains of each worker, the last of which has the rest, and vectors of a grain."""
     grain_size = grain_size or vector_size
-    assert size % 2 == 0, "the size is odd"
-    assert grain_size % vector_size == 0, "a grain is no whole number of vectors"
-    assert size >= grain_size, f"the size is less than a grain of {grain_size}"
-    assert overlaps or size % grain_size == 0, f"the size is no multiple of a grain, {grain_size}"
+    require(size % 2 == 0, "the size is odd")
+    require(grain_size % vector_size == 0, "a grain is no whole number of vectors")
+    require(size >= grain_size, f"the size is less than a grain of {grain_size}")
+    require(overlaps or size % grain_size == 0, f"the size is no multiple of a grain, {grain_size}")
     each = math.ceil(size / (grain_size * num_workers))
     full = size // (grain_size * each)
     grains = np.zeros(num_workers, np.int64)

@@ -22,6 +22,7 @@ from ipujax.tessellate.core.tile_interpreter_primitives import (
     primitive_clone,
     primitive_num_inout_alias_args,
 )
+from ipujax.tessellate.exceptions import require
 from ipujax.tessellate.older_jax import Primitive
 
 _OPERATIONS = {
@@ -113,8 +114,8 @@ def _scaled(name: str, vertex: str, sign: int) -> Any:
     ) -> IpuTileMapEquation:
         del attributes
         a, b, scale = inavals
-        assert (a.shape, a.dtype) == (b.shape, b.dtype), f"operands of '{name}' differ"
-        assert int(np.prod(scale.shape)) == 1, f"the scale of '{name}' has several elements"
+        require((a.shape, a.dtype) == (b.shape, b.dtype), f"operands of '{name}' differ")
+        require(int(np.prod(scale.shape)) == 1, f"the scale of '{name}' has several elements")
         kind, size = get_ipu_type_name(a.dtype), int(np.prod(a.shape))
         integers, numbers = make_ipu_vertex_attributes(size=size)
         target = poplar.IPUModel().createDevice().getTarget()
@@ -149,7 +150,7 @@ def _register_ternary(primitive: Any, vertex: str, fields: Sequence[str], typed_
     ) -> IpuTileMapEquation:
         del attributes
         result = inavals[typed_by]
-        assert len({aval.shape for aval in inavals}) == 1, f"shapes of '{p.name}' differ"
+        require(len({aval.shape for aval in inavals}) == 1, f"shapes of '{p.name}' differ")
         pairs = zip(fields, inavals, strict=True)
         return IpuTileMapEquation(
             vname=make_ipu_vertex_name_templated(vertex, result.dtype),

@@ -8,6 +8,7 @@ from typing import Any
 from jax import lax
 
 from ipujax.tessellate.core.tile_interpreter_primitives import make_ipu_vertex_name_templated
+from ipujax.tessellate.exceptions import unsupported
 from ipujax.tessellate.lax.described import register_described
 
 _OPERATIONS = {
@@ -33,8 +34,8 @@ def make_continuous_reduce_vertex_fullname(
 def _require_last_axes(inavals: Sequence[Any], attributes: Mapping[str, Any]) -> None:
     axes, ndim = sorted(attributes["axes"]), len(inavals[0].shape)
     if axes != [*range(ndim - len(axes), ndim)] or not axes:
-        raise NotImplementedError(
-            f"a reduction over axes {tuple(axes)} of {ndim} on tiles: only over the last ones"
+        raise unsupported(
+            f"a reduction over axes {tuple(axes)} of {ndim} on tiles", "give the last ones"
         )
 
 

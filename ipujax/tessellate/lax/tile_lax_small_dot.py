@@ -7,12 +7,13 @@ from typing import Any
 import jax
 
 from ipujax.tessellate.core.tile_interpreter import declare_ipu_tile_primitive
+from ipujax.tessellate.exceptions import require
 
 
 @declare_ipu_tile_primitive("Rotation2d")
 def rotation2d_p(cs: Any, inrow0: Any, inrow1: Any) -> Any:
     """Rotates (inrow0, inrow1) by the angle whose cosine and sine are `cs`."""
-    assert inrow0.shape == inrow1.shape, "the rows differ"
+    require(inrow0.shape == inrow1.shape, "the rows differ")
     return {"outrow0": inrow0, "outrow1": inrow1}, None, None, 100
 
 

@@ -20,6 +20,7 @@ from ipujax.tessellate.core.tile_interpreter_primitives import (
     primitive_clone,
     primitive_num_inout_alias_args,
 )
+from ipujax.tessellate.exceptions import unsupported
 from ipujax.tessellate.older_jax import Primitive
 
 _OPERATIONS = {
@@ -131,7 +132,7 @@ def _translate_power(
 ) -> IpuTileMapEquation:
     (aval,), exponent = inavals, attributes["y"]
     if exponent not in (-1, 2):
-        raise NotImplementedError(f"the power of {exponent} on tiles: there are -1 and 2")
+        raise unsupported(f"the power of {exponent} on tiles", "there are -1 and 2")
     operation = "INVERSE" if exponent == -1 else "SQUARE"
     return IpuTileMapEquation(
         vname=make_unary1d_vertex_fullname(operation, aval.dtype, False),

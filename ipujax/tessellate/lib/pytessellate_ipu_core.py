@@ -252,9 +252,11 @@ class IpuTileMapEquation(JsonData):
             "attributes_i32": IpuVertexAttributeI32,
             "attributes_f32": IpuVertexAttributeF32,
         }
-        read = {name: [kind.from_json(each) for each in data[name]] for name, kind in kinds.items()}
-        aval = IpuShapedArray.from_json(data["tmp_space_aval"])
-        return cls(**{**data, **read, "tmp_space_aval": aval})
+        read: dict[str, Any] = {
+            name: [kind.from_json(each) for each in data[name]] for name, kind in kinds.items()
+        }
+        read["tmp_space_aval"] = IpuShapedArray.from_json(data["tmp_space_aval"])
+        return cls(**{**data, **read})
 
 
 @dc.dataclass

@@ -16,6 +16,7 @@ from ipujax.tessellate.core.tile_array import (
     tile_put_sharded,
 )
 from ipujax.tessellate.core.tile_interpreter import tile_map
+from ipujax.tessellate.exceptions import require
 from ipujax.tessellate.lax.described import register_described
 from ipujax.tessellate.older_jax import Primitive
 
@@ -102,7 +103,7 @@ def ipu_jacobi_eigh(x: Any, num_iters: int = 1) -> tuple[Any, Any]:
       The matrix after the rotations, [N, N], and the eigenvectors as rows, [N, N].
     """
     count = x.shape[0]
-    assert count % 2 == 0, "the number of rows is odd"
+    require(count % 2 == 0, "the number of rows is odd")
     on = range(count)
     start = tile_put_sharded(x, on), tile_put_sharded(jnp.identity(count, x.dtype), on)
 
@@ -138,7 +139,7 @@ def ipu_eigh(
       The eigenvectors as columns, [N, N], and the eigenvalues, [N].
     """
     del lower
-    assert not symmetrize_input, "give a symmetric matrix"
+    require(not symmetrize_input, "give a symmetric matrix")
     a, vt = ipu_jacobi_eigh(x, num_iters)
     values = jnp.diag(a)
     if sort_eigenvalues:

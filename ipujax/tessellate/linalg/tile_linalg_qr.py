@@ -17,6 +17,7 @@ from ipujax.tessellate.core.tile_interpreter import declare_ipu_tile_primitive, 
 from ipujax.tessellate.core.tile_interpreter_vertex_utils import (
     make_ipu_vector1d_worker_offsets as make_ipu_vector1d_worker_offsets,
 )
+from ipujax.tessellate.exceptions import require
 from ipujax.tessellate.lax.described import register_described
 from ipujax.tessellate.older_jax import Primitive
 
@@ -26,7 +27,7 @@ _PARTIALS = 12  # six workers with a vector of two each
 @declare_ipu_tile_primitive("DotProduct1d")
 def dot_product1d_p(x: Any, y: Any) -> Any:
     """Multiplies two vectors of float32: 12 partial sums, of one of the workers' elements each."""
-    assert x.shape == y.shape, "the vectors differ"
+    require(x.shape == y.shape, "the vectors differ")
     return {"partials": jax.ShapeDtypeStruct((_PARTIALS,), np.float32)}, None, None, 0
 
 
@@ -79,11 +80,12 @@ def ipu_qr_iterations(
     Q: TileShardedArray, RT: TileShardedArray, sdiag_full: TileShardedArray
 ) -> tuple[TileShardedArray, TileShardedArray]:
     """Returns Q and R transposed after a reflection for each column but the last."""
+    q, r = Q, RT
     for column in range(len(Q) - 1):
         row = slice(column, column + 1)
-        v, scale = tile_map(qr_correction_vector_p, RT[row], sdiag_full[row], col_idx=column)
-        Q, RT = (_reflect(value, v.array[0], scale.array[0]) for value in (Q, RT))
-    return Q, RT
+        v, scale = tile_map(qr_correction_vector_p, r[row], sdiag_full[row], col_idx=column)
+        q, r = (_reflect(value, v.array[0], scale.array[0]) for value in (q, r))
+    return q, r
 
 
 def _reflect(rows: TileShardedArray, v: Any, scale: Any) -> TileShardedArray:
