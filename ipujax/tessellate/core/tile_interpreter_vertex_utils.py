@@ -56,7 +56,7 @@ def make_ipu_vector1d_worker_offsets_and_sizes(
     grains, scale = _deal_grains(size, vector_size, num_workers, grain_size, allow_overlap)
     sizes = grains * scale
     starts = np.where(sizes > 0, np.cumsum(sizes) - sizes, 0)
-    last = np.count_nonzero(grains == grains[0])
+    last = size // int(sizes[0] * vector_size)
     if last < num_workers:  # it ends with the vector, and may begin within the part before
         starts[last] = size // vector_size - sizes[last]
     return np.stack([starts, sizes], 1).astype(wdtype)
