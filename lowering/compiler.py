@@ -123,11 +123,9 @@ def _run_passes(closed: ClosedJaxpr, options: Options) -> Program:
     # Last before placement: it decides which tasks there are, and which values pass between them.
     closed = show("plan_pipelines", plan_pipelines(closed, options, ipus))
 
-    placed = place(closed)
-    program = partition(placed, name=options.name, ipus=ipus, replicas=replicas)
-    emulates = emulates or bool(faults)
+    program = partition(place(closed), name=options.name, ipus=ipus, replicas=replicas)
     program = dc.replace(program, instances=options.instances, faults=faults)
-    program = show("partition", dc.replace(program, draws=draws, emulates=emulates))
+    program = show("partition", dc.replace(program, draws=draws, emulates=emulates or bool(faults)))
     # These passes change kernels, each of one IPU, one stage and one iteration. Then loop variables
     # that bodies keep in streaming memory are stored there, and loads go where they are needed.
     for change in (*_combining_passes(options), keep_loop_variables_stored, load_late):

@@ -28,8 +28,8 @@ from lowering import (
     find_divergent_conditions,
     ir,
     jaxpr,
-    machine,
     list_lines_with_shardings,
+    machine,
     variants,
 )
 

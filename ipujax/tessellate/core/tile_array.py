@@ -46,6 +46,7 @@ def check_tile_array_multi_slice(slices: tuple[Any, ...], shape: Sequence[int]) 
     return True
 
 
+@check.guard
 @jax.tree_util.register_pytree_node_class
 class TileShardedArray:
     """An array that has one row on each of some tiles.
@@ -152,17 +153,20 @@ class TileShardedArray:
         return cls(joined, tuple(itertools.chain.from_iterable(each.tiles for each in arrays)))
 
 
+@check.guard
 def tile_put_sharded(array: Any, tiles: Sequence[int]) -> TileShardedArray:
     """Puts row k of an array on `tiles[k]`."""
     return TileShardedArray(tile_put_sharded_prim(array, tiles), tiles)
 
 
+@check.guard
 def tile_put_replicated(array: Any, tiles: Sequence[int]) -> TileShardedArray:
     """Puts a copy of an array on each tile: `[tiles, *array.shape]`."""
     array = array if hasattr(array, "shape") else jnp.asarray(array)
     return TileShardedArray(tile_put_replicated_prim(array, tiles), tiles)
 
 
+@check.guard
 def tile_data_barrier(*args: TileShardedArray) -> Any:
     """Gives values back when all of them are there: one, or a tuple of several."""
     require(all(isinstance(each, TileShardedArray) for each in args), "give values on tiles")
@@ -177,6 +181,7 @@ def tile_data_barrier(*args: TileShardedArray) -> Any:
 tile_barrier = tile_data_barrier
 
 
+@check.guard
 def tile_gather(
     arr: Any, indices: Sequence[int], tiles: Sequence[int], copy: bool = False
 ) -> TileShardedArray:
@@ -197,11 +202,13 @@ def tile_gather(
     return TileShardedArray(tile_gather_prim(array, previous, indices, tiles), tiles)
 
 
+@check.guard
 def tile_constant_replicated(data: Any, tiles: Sequence[int]) -> TileShardedArray:
     """Has a copy of a known array on each tile from the beginning."""
     return TileShardedArray(tile_constant_replicated_prim(np.asarray(data), tiles), tiles)
 
 
+@check.guard
 def tile_constant_sharded(data: Any, tiles: Sequence[int]) -> TileShardedArray:
     """Has row k of a known array on `tiles[k]` from the beginning."""
     return TileShardedArray(tile_constant_sharded_prim(np.asarray(data), tiles), tiles)

@@ -51,6 +51,7 @@ def get_ipu_tile_primitive_translation(pname: str) -> tuple[Any, Translation]:
     return _REGISTRY[pname]
 
 
+@check.guard
 def tile_map(primitive: Any, *args: TileShardedArray, **kwargs: Any) -> Any:
     """Runs a primitive on each tile of its operands.
 
@@ -106,6 +107,7 @@ def _run(
     return found if isinstance(found, (tuple, list)) else (found,)
 
 
+@check.guard
 def create_ipu_tile_primitive(
     pname: str,
     vname: str,
@@ -148,6 +150,7 @@ def create_ipu_tile_primitive(
     return p
 
 
+@check.guard
 def create_ipu_tile_primitive_v2(
     pname: str, vname: str, initializer_fn: Callable[..., Any], gp_filename: str | None = None
 ) -> Any:
@@ -178,6 +181,7 @@ def create_ipu_tile_primitive_v2(
     return _make_primitive(pname, vname, inputs, describe, gp_filename)
 
 
+@check.guard
 def declare_ipu_tile_primitive(
     vname: str, gp_filename: str | None = None
 ) -> Callable[[Callable[..., Any]], Any]:

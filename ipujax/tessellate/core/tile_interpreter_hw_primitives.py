@@ -8,8 +8,10 @@ import numpy as np
 from ipujax.operators import Superstep, read_modelled_clock, run_superstep
 from ipujax.tessellate.core.tile_array import TileShardedArray, tile_data_barrier
 from ipujax.tessellate.core.tile_array_primitives import runs_on_ipu
+from ipujax.tessellate.exceptions import check
 
 
+@check.guard
 def ipu_cycle_count(*args: TileShardedArray, sync: bool = False) -> tuple[TileShardedArray, ...]:
     """Reads the modelled clock when values are there.
 

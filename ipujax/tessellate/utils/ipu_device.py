@@ -7,6 +7,7 @@ import enum
 import functools
 
 from ipujax.poplar import IPUModel
+from ipujax.tessellate.exceptions import check
 
 
 class IpuTargetType(enum.Enum):
@@ -48,6 +49,7 @@ def ipu_devices() -> list[IpuDevice]:
     return [IpuDevice(0, target.getNumTiles(), target.getNumWorkerContexts())]
 
 
+@check.guard
 def is_ipu_model(device: IpuDevice) -> bool:
     """Returns whether a device stands for the IPU Model."""
     return device.is_ipu_model
