@@ -9,6 +9,8 @@ import jax
 
 from lowering import jaxpr
 
+is_mapped = jaxpr.is_mapped
+
 
 def lift_closed_over(
     function: Callable[..., Any], operands: Sequence[Any]

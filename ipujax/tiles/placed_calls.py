@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax import poplar
+from ipujax.operators import is_mapped
 from ipujax.tiles.tile_arrays import check
 
 Arrays = Sequence[jax.Array]
@@ -29,20 +30,14 @@ def run_with_gradient(
       arrays: the operands.
     """
 
-    @jax.custom_batching.custom_vmap
-    def run_on_tiles(*operands: jax.Array) -> list[jax.Array]:
-        return poplar.call(build, *operands)
-
-    @run_on_tiles.def_vmap
-    def refuse_vmap(*_: Any) -> Any:
-        raise check.type_error(
-            "vmap of a step on tiles: a tile's rows have no further axis",
-            "map a vertex that has it: ipu.tiles.map(jax.vmap(vertex), ...)",
-        )
-
     @jax.custom_vjp
     def run(*operands: jax.Array) -> list[jax.Array]:
-        return run_on_tiles(*operands)
+        if any(map(is_mapped, operands)):
+            raise check.type_error(
+                "vmap of a step on tiles: a tile's rows have no further axis",
+                "map a vertex that has it: ipu.tiles.map(jax.vmap(vertex), ...)",
+            )
+        return poplar.call(build, *operands)
 
     def forward(*operands: jax.Array) -> tuple[list[jax.Array], Arrays]:
         return run(*operands), operands

@@ -61,6 +61,20 @@ def test_what_lies_elsewhere_is_exchanged() -> None:
     np.testing.assert_allclose(shared(X, W)[0].array, (X * W).sum(1), rtol=1e-6)
 
 
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+def test_replicas_have_tiles_of_their_own(engine: Any) -> None:
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+
+    def summed(x: jax.Array) -> jax.Array:
+        own = x + ipu.replication_ops.replication_index()
+        return ipu.cross_replica_ops.cross_replica_sum(on_tiles(own, W)[0].array)
+
+    found = ipu.compile(summed, engine=engine)(X)
+    np.testing.assert_allclose(found, (X * W).sum(1) + ((X + 1) * W).sum(1), rtol=1e-5)
+
+
 def test_it_mixes_with_ordinary_jax() -> None:
     def mixed(x: jax.Array, w: jax.Array) -> jax.Array:
         total, _ = on_tiles(jnp.sin(x), w)
