@@ -22,6 +22,7 @@ from . import statistics_ops as statistics_ops
 from . import summary as summary
 from .all_to_all import all_gather as all_gather
 from .closed_over import is_mapped as is_mapped
+from .closed_over import is_traced as is_traced
 from .closed_over import lift_closed_over as lift_closed_over
 from .collectives import divide_total as divide_total
 from .collectives import has_sums_in_loops as has_sums_in_loops

@@ -9,7 +9,7 @@ import jax
 
 from lowering import jaxpr
 
-is_mapped = jaxpr.is_mapped
+is_mapped, is_traced = jaxpr.is_mapped, jaxpr.is_tracer
 
 
 def lift_closed_over(

@@ -34,8 +34,14 @@ def run_cpp_vertex(given: MapOperands) -> dict[str, TileArray]:
 
     def build(graph: Any, sequence: Any, *tensors: Any) -> Any:
         graph.addCodelets(str(vertex.source))
+        codelet = graph.codelets.find(vertex.name)
+        if vertex.threads > 1 and codelet.kind == "Vertex":
+            raise check.value_error(
+                f"'{vertex.name}' has {vertex.threads} threads, and its class is a Vertex",
+                "leave threads out, or derive the class from MultiVertex",
+            )
         if cycles is not None:
-            graph.registerPerfEstimator(graph.codelets.find(vertex.name).name, cycles)
+            graph.registerPerfEstimator(codelet.name, cycles)
         return _add_vertices(given, results, graph, sequence, tensors)
 
     def backward(operands: Arrays, cotangents: Arrays) -> list[jax.Array | None]:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.operators import is_traced
 from ipujax.poplar import Tensor, program, type_of_dtype
 from ipujax.tiles.placed_calls import Arrays, put_rows_on_tiles, run_with_gradient
 from ipujax.tiles.tile_arrays import TileArray, check, require_rows, require_tiles
@@ -60,12 +61,9 @@ def constant_sharded(array: Any, tiles: Sequence[int]) -> TileArray:
         array that is traced.
     """
     tiles = require_tiles(tiles)
-    try:
-        known = np.asarray(array)
-    except jax.errors.TracerArrayConversionError as error:
-        raise check.type_error(
-            "constant_sharded is given a traced array", "use put_sharded"
-        ) from error
+    if is_traced(array):
+        raise check.type_error("constant_sharded is given a traced array", "use put_sharded")
+    known = np.asarray(array)
     known = known.astype(jax.dtypes.canonicalize_dtype(known.dtype))
     require_rows(known.shape, tiles, "the array")
     type_of_dtype(known.dtype)

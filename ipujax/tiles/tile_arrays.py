@@ -29,13 +29,13 @@ class TileArray:
       tiles: a tuple of integers.
 
     Raises:
-      poplar_error: another number of rows than tiles.
+      poplar_error: another number of rows than tiles, or a tile that does not exist.
     """
 
     __slots__ = ("array", "tiles")
 
     def __init__(self, array: Any, tiles: Sequence[int]):
-        self.array, self.tiles = array, tuple(int(tile) for tile in tiles)
+        self.array, self.tiles = array, require_tiles(tiles, may_repeat=True)
         require_rows(np.shape(array), self.tiles, "array")
 
     @property
@@ -79,8 +79,8 @@ class TileArray:
         return made
 
 
-def require_tiles(tiles: Any) -> tuple[int, ...]:
-    """Returns distinct tiles of an IPU as a tuple.
+def require_tiles(tiles: Any, *, may_repeat: bool = False) -> tuple[int, ...]:
+    """Returns tiles of an IPU, distinct ones by default, as a tuple.
 
     Raises:
       invalid_tile_mapping: a tile that does not exist, or one that is given twice.
@@ -91,15 +91,14 @@ def require_tiles(tiles: Any) -> tuple[int, ...]:
     except TypeError as error:
         raise check.wrong_type_error("a sequence of integers", tiles, "tiles") from error
     count = IPUModel().createDevice().getTarget().getNumTiles()
-    seen: set[int] = set()
     for tile in numbers:
         if not 0 <= tile < count:
             raise check.value_error(
                 f"tile {tile} does not exist", f"the IPU has tiles 0 to {count - 1}"
             )
-        if tile in seen:
-            raise check.value_error(f"tile {tile} is given twice", "give each tile once")
-        seen.add(tile)
+    if not may_repeat and len({*numbers}) < len(numbers):
+        twice = next(tile for tile in numbers if numbers.count(tile) > 1)
+        raise check.value_error(f"tile {twice} is given twice", "give each tile once")
     return numbers
 
 

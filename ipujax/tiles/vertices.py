@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ipujax.tiles.tile_arrays import check
 
 Cycles = Callable[..., Any] | float | None
@@ -68,13 +70,13 @@ class Vertex:
         if self.cycles is None:
             return None
         count = self.cycles(**self._asked(operands)) if callable(self.cycles) else self.cycles
-        if isinstance(count, Sequence):
-            if self.threads == 1 or len(count) != self.threads:
+        if np.ndim(count):
+            if self.threads == 1 or np.shape(count) != (self.threads,):
                 raise check.value_error(
-                    f"the cycles of vertex '{self.name}' are {len(count)} numbers",
+                    f"the cycles of vertex '{self.name}' are numbers of shape {np.shape(count)}",
                     "give one number, or with threads=6 one for each thread",
                 )
-            count = self.threads * max(count)
+            count = self.threads * np.max(count)
         return lambda: float(count)
 
     def _asked(self, operands: Sequence[Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax import tiles as on_tiles
+from ipujax.operators import is_traced
 from ipujax.tessellate.exceptions import check, require
 from ipujax.tessellate.older_jax import current_backend
 
@@ -19,15 +20,7 @@ def runs_on_ipu(*arrays: Any) -> bool:
     backend = current_backend()
     if backend:
         return backend == "ipu"
-    return any(isinstance(array, jax.Array) and not _is_known(array) for array in arrays)
-
-
-def _is_known(array: jax.Array) -> bool:
-    try:
-        np.asarray(array)
-    except jax.errors.TracerArrayConversionError:
-        return False
-    return True
+    return any(map(is_traced, arrays))
 
 
 def tile_put_sharded_prim(x: Any, tiles: Sequence[int]) -> Any:

@@ -64,6 +64,7 @@ def tile_map(primitive: Any, *args: TileShardedArray, **kwargs: Any) -> Any:
     Raises:
       KeyError: a primitive that is not registered.
       TypeError: operands that are on no tiles.
+      ValueError: operands that are on different ones.
     """
     attributes = {name: value for name, value in kwargs.items() if name not in ("tiles", "sync")}
     if primitive is None:
@@ -77,9 +78,11 @@ def tile_map(primitive: Any, *args: TileShardedArray, **kwargs: Any) -> Any:
         raise check.type_error(
             "tile_map takes values on tiles", "put them there by tile_put_sharded"
         )
-    tiles = kwargs.get("tiles") or args[0].tiles
+    given = [each.tiles for each in args]
+    tiles = tuple(given[0] if kwargs.get("tiles") is None else kwargs["tiles"])
+    require(all(each == tiles for each in given), f"operands of '{primitive.name}' on other tiles")
     translation = _REGISTRY[primitive.name][1]
-    equation = translation(primitive, tuple(tiles), [each.tile_aval for each in args], attributes)
+    equation = translation(primitive, tiles, [each.tile_aval for each in args], attributes)
     results = _run(primitive, equation, [each.array for each in args], attributes)
     on = tuple(equation.tiles)
     if not primitive.multiple_results:
