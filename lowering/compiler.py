@@ -8,7 +8,13 @@ from typing import TypeVar
 
 from lowering.ground import InternalError, Options, ShardError
 from lowering.ir import Program, to_text, verify_after_pass
-from lowering.jaxprs import ClosedJaxpr, JaxprVerifier, has_wide_values, keep_wide_values
+from lowering.jaxprs import (
+    ClosedJaxpr,
+    JaxprVerifier,
+    has_wide_avals,
+    has_wide_values,
+    keep_wide_values,
+)
 from lowering.passes import (
     add_missing_batching_rules,
     brings_ipus,
@@ -20,6 +26,7 @@ from lowering.passes import (
     drop_idle_loops,
     drop_recomputed_enqueues,
     drop_shardings,
+    emulate_partial_sums,
     find_used_shards,
     inline_calls,
     inline_single_device_shard_maps,
@@ -50,7 +57,17 @@ _Level = TypeVar("_Level", ClosedJaxpr, Program)
 
 
 def lower(closed: ClosedJaxpr, options: Options) -> Program:
+    """Lowers a traced function to the Program of all IPUs of a replica, as it runs on a host.
+
+    Arguments and errors are those of `lower_for_machine`.
+    """
+    return emulate_machine(lower_for_machine(closed, options), options)
+
+
+def lower_for_machine(closed: ClosedJaxpr, options: Options) -> Program:
     """Lowers a traced function to the Program of all IPUs of a replica.
+
+    An IPU adds up products of float16 as it was asked to, and `emulate_machine` has hosts do so.
 
     Args:
       closed: the whole function, whose constants are no Refs (see `passes.discharge_refs` for
@@ -64,6 +81,20 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     """
     with keep_wide_values(wide=has_wide_values(closed)):
         return _run_passes(closed, options)
+
+
+def emulate_machine(program: Program, options: Options) -> Program:
+    """Returns the program that computes on a host what the IPU computes by itself.
+
+    Args:
+      program: what `lower_for_machine` returned.
+      options: the options that it was lowered with.
+    """
+    if not options.number_formats:
+        return program
+    with keep_wide_values(wide=has_wide_avals(program.avals)):
+        program = emulate_partial_sums(program, options.partials)
+    return _PassReporter(options)("emulate_partial_sums", program, has_copies=True)
 
 
 def _run_passes(closed: ClosedJaxpr, options: Options) -> Program:

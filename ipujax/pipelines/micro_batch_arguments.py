@@ -93,6 +93,12 @@ class MicroBatchArguments:
         """The leaves that are arrays."""
         return [leaf for leaf in self.leaves if leaf.role is not Role.STATIC]
 
+    @property
+    def differ_between_micro_batches(self) -> bool:
+        """Whether two micro-batches are given different arguments; true where there is only one."""
+        roles = {leaf.role for leaf in self.leaves}
+        return self.micro_batches == 1 or not roles.isdisjoint({Role.SPLIT, Role.FOLDED})
+
     def take_micro_batch(self, number: int) -> list[jax.Array]:
         """Returns what one micro-batch is given in the place of `arrays`."""
         return [leaf.take_micro_batch(number, self.micro_batches) for leaf in self.arrays]

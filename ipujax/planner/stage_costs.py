@@ -114,42 +114,20 @@ class StageCosts:
             return self.boundary_bytes[starts]
         return self.activation_bytes(starts, ends)
 
-    def waiting_bytes(
-        self, starts: np.ndarray, ends: np.ndarray, in_flight: np.ndarray
-    ) -> np.ndarray:
-        """Bytes on a stage's IPU while `in_flight` micro-batches wait or are at work there."""
-        again = self.activation_bytes(starts, ends) if self.recompute else 0.0
-        return in_flight * self.left_bytes(starts, ends) + again
+    def again_bytes(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Bytes of what a backward task computes again, while its stage is at work."""
+        return self.activation_bytes(starts, ends) * self.recompute
 
-    def kept_sums(self, in_flight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What a stage keeps, in bytes, as a number for its first segment and one for its end.
-
-        Args:
-          in_flight: int64 [stages, 1]: how many micro-batches wait or are at work.
-
-        Returns:
-          float64 [stages, segments + 1] each.
-        """
-        parameters, activations = self.prefixes["parameters"], self.prefixes["activations"]
+    @functools.cached_property
+    def left_sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """`left_bytes` as a number for a stage's first segment, and one for what follows it."""
         if self.recompute:
-            sums = np.broadcast_to(parameters + activations, (len(in_flight), len(parameters)))
-            return in_flight * self.boundary_bytes - sums, sums
-        sums = parameters + in_flight * activations
-        return -sums, sums
+            return self.boundary_bytes, np.zeros(len(self.costs) + 1)
+        return -self.prefixes["activations"], self.prefixes["activations"]
 
     def offload_seconds(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Seconds in which what a micro-batch leaves goes to host memory, or comes back."""
-        entering, leaving = self.offload_sums
-        return entering[starts] + leaving[ends]
-
-    @functools.cached_property
-    def offload_sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """These seconds as a number for a stage's first segment, and one for what follows it."""
-        speed = self.costs.host_bytes_per_second
-        if self.recompute:
-            return self.boundary_bytes / speed, np.zeros(len(self.costs) + 1)
-        sums = self.prefixes["activations"] / speed
-        return -sums, sums
+        return self.left_bytes(starts, ends) / self.costs.host_bytes_per_second
 
     @functools.cached_property
     def pairs(self) -> PairTables:
@@ -160,7 +138,7 @@ class StageCosts:
         ends = np.maximum(starts, ends)
         work = self.forward(starts, ends) + self.backward(starts, ends) + self.weight(starts, ends)
         kept = self.parameter_bytes(starts, ends) + self.workspace_bytes(starts, ends)
-        kept += self.waiting_bytes(starts, ends, np.array(0))
+        kept += self.again_bytes(starts, ends)
         return PairTables(
             work=np.where(is_empty, np.inf, work),
             kept_bytes=np.where(is_empty, np.inf, kept),

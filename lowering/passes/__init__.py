@@ -59,6 +59,7 @@ from lowering.passes.make_loop_conditions_scalar import (
     make_loop_conditions_scalar as make_loop_conditions_scalar,
 )
 from lowering.passes.merge_copies import merge_copies as merge_copies
+from lowering.passes.number_formats import emulate_partial_sums as emulate_partial_sums
 from lowering.passes.number_formats import number_formats as number_formats
 from lowering.passes.offload_activations import offload_activations as offload_activations
 from lowering.passes.partition import partition as partition

@@ -9,11 +9,11 @@ Controllable Memory", arXiv 2405.15362, reorder and squeeze in the same way).
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lowering.schedules.earliest_ticks import dispatch_key
-from lowering.schedules.task import Phase, Task, inputs_of_task
-from lowering.schedules.task_progress import Kind
+from lowering.schedules.needs_table import inputs_of_task
+from lowering.schedules.task import Kind, Phase, Task
 from lowering.schedules.ticks import Run, Tick, Ticks
 
 _LOOK_AHEAD = 48  # tasks of an IPU's order that may run before its first one
@@ -93,10 +93,10 @@ def _follow_block(pipeline: BlockPipeline, block: Block, micro_batches: int) -> 
     while any(orders):
         tick: list[Task] = []
         for place, order in enumerate(orders):
-            ready = [
+            ready = (
                 all(done[other] > number for other in inputs[phase, stage])
                 for stage, phase, number in order[:_LOOK_AHEAD]
-            ]
+            )
             index = _choose_task(order, ready, pipeline.memory - held[place], block, last[place])
             if index is not None:
                 tick.append(order.pop(index))
@@ -124,7 +124,7 @@ def _orders_of_block(pipeline: BlockPipeline, block: Block, micro_batches: int) 
 
 
 def _choose_task(
-    order: Sequence[Task], ready: Sequence[bool], room: int, block: Block, last_stage: int
+    order: Sequence[Task], ready: Iterable[bool], room: int, block: Block, last_stage: int
 ) -> int | None:
     """Returns the position of the task that a place runs next; None if it can run none.
 

@@ -169,7 +169,8 @@ def _origin_of_equation(eqn: JaxprEqn) -> tuple[object, ...]:
         call_path(eqn),
         marks.user_scopes(stack),
         (mark.block, mark.backward) if is_planned or mark.block is not None else (),
-        (mark.partials_type, mark.multi_conv) if is_planned else (),
+        mark.partials_type,
+        mark.multi_conv if is_planned else (),
     )
 
 

@@ -48,6 +48,31 @@ def test_leaves_are_split_go_whole_or_are_folded() -> None:
     np.testing.assert_array_equal(keys, np.stack(folded))
 
 
+def test_keys_of_aux_are_keys() -> None:
+    def loss(w: Any, x: Any, key: Any) -> Any:
+        return jnp.mean(x @ w), jax.random.split(key)[0]
+
+    step = value_and_grad(loss, has_aux=True, micro_batches=2, stages=1)
+    (_, keys), _ = jax.jit(step)(normal(0, 3, 3), normal(1, 4, 3), jax.random.key(3))
+    by_hand = [jax.random.split(jax.random.fold_in(jax.random.key(3), i))[0] for i in range(2)]
+    np.testing.assert_array_equal(
+        jax.random.key_data(keys), [jax.random.key_data(key) for key in by_hand]
+    )
+
+
+def test_a_batch_that_no_argument_holds_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def loss(params: Any) -> Any:
+        return mlp_loss(params, mlp_batch())
+
+    value, _ = value_and_grad(loss, micro_batches=4)(mlp_params())
+    np.testing.assert_allclose(value, mlp_loss(mlp_params(), mlp_batch()), rtol=1e-6)
+    assert "no argument of `loss` is split into the 4 micro-batches" in caplog.text
+    caplog.clear()
+    value_and_grad(loss, micro_batches=4, batch_argnums=())(mlp_params())
+    value_and_grad(loss, micro_batches=1)(mlp_params())
+    assert not caplog.text
+
+
 def test_keyword_arguments_are_split_if_named() -> None:
     params, scale = {"w": normal(0, 3, 3)}, jnp.arange(1.0, 5.0)
     whole = value_and_grad(spy_loss, has_aux=True, micro_batches=2)

@@ -117,7 +117,7 @@ def test_an_interrupted_search_gives_the_best_by_then(monkeypatch: pytest.Monkey
     assert interrupted
     assert not plan.proven
     assert plan.seconds < 4 * (23 + 32)
-    monkeypatch.setattr("ipujax.planner.candidate.find_good_cut", interrupt)
+    monkeypatch.setattr("ipujax.planner.candidate.find_rough_cut", interrupt)
     with pytest.raises(KeyboardInterrupt):
         search(costs, ipus=3, micro_batches=4)
 
