@@ -109,7 +109,6 @@ class ProgramTimer:
             self.target,
             options.host,
             options.reorders,
-            options.fuses_lines,
             options.exchange_goal,
         )
         self.layouts = SharedLayouts(program, updates)
