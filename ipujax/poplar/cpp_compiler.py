@@ -10,14 +10,13 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import jax
 
-from ipujax.driver import executable_cache
-from ipujax.ground import ForeignFolderError, files, open_own_folder
+from ipujax.driver import native_code
+from ipujax.ground import ForeignFolderError, files
 from ipujax.poplar.cpp_source import Token
 from ipujax.poplar.exceptions import graph_program_compilation_error
 from ipujax.poplar.user_places import user_place
@@ -65,8 +64,8 @@ def compile_library(preprocessed: str, glue: str, name: str, flags: Sequence[str
     """
     source = f'{preprocessed}\n# 1 "glue"\n{glue}\n'
     key = "\n".join([_compiler_version(), *FLAGS, *flags, source])
-    with _cache_folder() as folder:
-        path = folder / f"{hashlib.sha256(key.encode()).hexdigest()}.codelets.so"
+    with _open_code_folder() as folder:
+        path = folder / f"{hashlib.sha256(key.encode()).hexdigest()}{native_code.SUFFIX}"
         if not path.exists():
             with files.replace_file_by_name(path) as new:
                 # The preprocessor has seen the text already, and its lines name the user's.
@@ -139,13 +138,11 @@ def _run_compiler(arguments: Sequence[str], source: str, name: str) -> str:
 
 
 @contextlib.contextmanager
-def _cache_folder() -> Generator[Path]:
-    """Yields the folder of compiled programs, or a temporary one that only this user can change."""
-    chosen = executable_cache.cache_folder()
-    own = Path(tempfile.gettempdir()) / f"ipujax-codelets-{os.geteuid()}"
+def _open_code_folder() -> Generator[Path]:
+    """Yields the folder of compiled codelets."""
     try:
-        with contextlib.nullcontext() if chosen else open_own_folder(own, create=True):
-            yield chosen or own
+        with native_code.open_code_folder() as folder:
+            yield folder
     except (ForeignFolderError, OSError) as error:
         raise graph_program_compilation_error(
             f"compiled codelets cannot be kept: {error}",

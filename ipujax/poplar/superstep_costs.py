@@ -165,7 +165,7 @@ def _cycles_of_group(graph: Graph, group: VertexGroup) -> tuple[float, bool]:
     if estimator is None:
         estimate = estimate_cycles(group, group.plain)
         return (_default_cycles(graph, group), True) if estimate is None else (estimate, False)
-    given = group.parameters({field: group.shape_of(field) for field in group.elements})
+    given = group.parameters({field: group.parameter_shape(field) for field in group.elements})
     given |= group.parameters(group.plain)
     asked = inspect.signature(estimator).parameters
     return float(estimator(**{name: given[name] for name in asked})), False

@@ -46,6 +46,7 @@ from lowering.ops.float16_rounding import round_to_float16 as round_to_float16
 from lowering.ops.foreign_code import (
     find_actions_outside_compiled_code as find_actions_outside_compiled_code,
 )
+from lowering.ops.foreign_code import list_called_targets as list_called_targets
 from lowering.ops.host_tables import look_up_rows as look_up_rows
 from lowering.ops.host_tables import tables_of as tables_of
 from lowering.ops.norm_primitives import NORM_PRIMITIVES as NORM_PRIMITIVES

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import ipujax as ipu
 from ipujax import poplar
 from ipujax.poplar import poputil, program
 
@@ -385,7 +388,7 @@ def test_a_write_outside_of_a_slice_is_found(index: str, names_field: str) -> No
         ('bool compute() { asm volatile("nop"); return true; }', "inline assembly", 5),
         ("bool compute() { __builtin_ipu_f16v8absacc(1); return true; }", "f16v8absacc", 5),
         ("Input<double> d; bool compute() { return true; }", "elements of no type", 3),
-        ("Vector<float> v; bool compute() { return true; }", "needs Input, Output or InOut", None),
+        ("Vector<double> v; bool compute() { return true; }", "elements of no type", 3),
     ],
 )
 def test_what_the_host_cannot_run_is_refused_with_its_line(
@@ -424,3 +427,45 @@ def test_flags_and_headers_beside_the_file_reach_the_compiler(tmp_path: Path) ->
             graph.addCodelets(name)
     with pytest.raises(poplar.unknown_vertex_type, match="SumVertex"):
         graph.addVertex(graph.addComputeSet("cs"), "SumVertex")
+
+
+TWICE = """
+class Twice : public Vertex {
+public:
+  Input<Vector<float>> x;
+  Output<Vector<float>> y;
+  bool compute() { for (unsigned i = 0; i < x.size(); ++i) y[i] = 2 * x[i]; return true; }
+};
+"""
+
+
+def twice(graph: poplar.Graph, prog: program.Sequence, x: poplar.Tensor) -> poplar.Tensor:
+    graph.addCodelets(io.StringIO(HEAD + TWICE))
+    y = graph.addVariable(poplar.FLOAT, x.shape(), "y")
+    cs = graph.addComputeSet("twice")
+    vertex = graph.addVertex(cs, "Twice", {"x": x, "y": y})
+    for each in (x, y, vertex):
+        graph.setTileMapping(each, 7)
+    prog.add(program.Execute(cs))
+    return y
+
+
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+def test_saved_programs_call_codelets_that_this_user_has_compiled(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_POPLAR_FLAGS", f"--executable_cache_path={tmp_path / 'cache'}")
+    x = np.arange(5, dtype=f32)
+    compiled = ipu.compile(lambda x: poplar.call(twice, x) + 1, engine=engine)
+    compiled.lower(x).compile().save(tmp_path / "saved")
+    load = f"""
+import numpy as np, ipujax as ipu
+print(ipu.load_executable({str(tmp_path / "saved")!r})(np.arange(5, dtype=np.float32)).tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True)
+    assert done.stdout.strip() == "[1.0, 3.0, 5.0, 7.0, 9.0]", done.stderr
+    for library in (tmp_path / "cache").glob("*.codelets.so"):
+        library.unlink()
+    done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True)
+    assert "ExecutableError: the executable calls codelets in C++" in done.stderr
+    assert not done.stdout

@@ -47,7 +47,10 @@ template <class Value> std::string typeName() {
 
 // What is connected with tensors: rank 0, 1, or 2 for fields whose elements are vectors.
 template <class Field> struct Connected : std::false_type {};
-template <class Value, Access Kind> struct Connected<Edge<Value, Kind>> : std::true_type {
+struct IsConnected : std::true_type {
+  static constexpr bool hasScalarRows = false, isPlain = false;
+};
+template <class Value, Access Kind> struct Connected<Edge<Value, Kind>> : IsConnected {
   using Element = Value;
   static constexpr int rank = 0;
   static constexpr Access access = Kind;
@@ -56,7 +59,7 @@ template <class Value, Access Kind> struct Connected<Edge<Value, Kind>> : std::t
 template <class Value, poplar::VectorLayout Layout, unsigned Alignment, bool Interleaved,
           Access Kind>
 struct Connected<Edge<poplar::Vector<Value, Layout, Alignment, Interleaved>, Kind>>
-    : std::true_type {
+    : IsConnected {
   using Element = Value;
   static constexpr int rank = 1;
   static constexpr Access access = Kind;
@@ -65,19 +68,32 @@ struct Connected<Edge<poplar::Vector<Value, Layout, Alignment, Interleaved>, Kin
 template <class Value, poplar::VectorListLayout Layout, unsigned Alignment, bool Interleaved,
           Access Kind>
 struct Connected<Edge<poplar::VectorList<Value, Layout, Alignment, Interleaved>, Kind>>
-    : std::true_type {
+    : IsConnected {
   using Row = Edge<poplar::Vector<Value, poplar::VectorLayout::SPAN, Alignment, Interleaved>, Kind>;
   using Element = Value;
   static constexpr int rank = 2;
   static constexpr Access access = Kind;
   static constexpr std::size_t alignment = Alignment;
 };
-template <class Inner, poplar::VectorLayout Layout, unsigned Alignment, bool Interleaved>
-struct Connected<poplar::Vector<Inner, Layout, Alignment, Interleaved>> : Connected<Inner> {
-  static_assert(Connected<Inner>::value, "a Vector needs Input, Output or InOut around it");
+// A vector of fields, or, of plain elements, what a vertex reads and writes as its own.
+template <class Inner, poplar::VectorLayout Layout, unsigned Alignment, bool Interleaved,
+          bool IsField>
+struct ConnectedVector : Connected<Inner> {
   using Row = Inner;
   static constexpr int rank = 2;
+  static constexpr bool hasScalarRows = Connected<Inner>::rank == 0;
 };
+template <class Inner, poplar::VectorLayout Layout, unsigned Alignment, bool Interleaved>
+struct ConnectedVector<Inner, Layout, Alignment, Interleaved, false> : IsConnected {
+  using Element = Inner;
+  static constexpr int rank = 1;
+  static constexpr Access access = Access::READ_WRITE;
+  static constexpr std::size_t alignment = Alignment;
+  static constexpr bool isPlain = true;
+};
+template <class Inner, poplar::VectorLayout Layout, unsigned Alignment, bool Interleaved>
+struct Connected<poplar::Vector<Inner, Layout, Alignment, Interleaved>>
+    : ConnectedVector<Inner, Layout, Alignment, Interleaved, Connected<Inner>::value> {};
 
 template <class Text> std::string quote(const Text &text) {
   return '"' + std::string(text) + '"';
@@ -115,6 +131,8 @@ template <class Fields> const char *describe() {
       text += ", \"rank\": " + std::to_string(Traits::rank);
       text += ", \"access\": " + std::to_string(int(Traits::access));
       text += ", \"alignment\": " + std::to_string(Traits::alignment);
+      text += std::string(", \"has_scalar_rows\": ") + (Traits::hasScalarRows ? "true" : "false");
+      text += std::string(", \"is_plain\": ") + (Traits::isPlain ? "true" : "false");
     } else {
       static_assert(std::is_trivially_copyable_v<Field>,
                     "a field is connected (Input, Output, InOut) or plain data");
