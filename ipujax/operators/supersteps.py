@@ -13,6 +13,7 @@ from lowering import jaxpr, machine, ops
 LAUNCH_CYCLES = machine.LAUNCH
 """Cycles for starting the workers of a tile, which reports add to those of vertices."""
 
+BetweenIpus = ops.BetweenIpus
 Superstep = ops.Superstep
 TileNumbers = ops.TileNumbers
 

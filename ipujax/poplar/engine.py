@@ -41,7 +41,7 @@ from ipujax.poplar.tile_memory import (
 )
 from ipujax.poplar.user_places import user_place
 from ipujax.poplar.written_elements import WrittenElements
-from ipujax.report import PlacedStep, Report, auto_report, place_memory
+from ipujax.report import PlacedStep, Report, auto_report, place_memory, spread_over_ipus
 from ipujax.system import read_engine_options
 
 
@@ -310,7 +310,10 @@ class Engine:
                 where=user_place(),
                 fix="leave that out",
             )
-        planned = self._lower(program).report(self._graph.getTarget().chip)
+        target = self._graph.getTarget()
+        planned = self._lower(program).report(target.as_one_chip)
+        if target.ipus > 1:
+            planned = spread_over_ipus(planned, target.chip, target.ipus)
         steps = list_steps(self._graph, self._lowering.steps, [self._program(program)])
         if has_planned_operations(self._program(program)):
             work_space = planned.memory.tile_categories["temporaries"]

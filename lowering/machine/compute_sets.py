@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from lowering.ground import Superstep
+from lowering.ground import Superstep, TileNumbers
 from lowering.machine.target import Target
 from lowering.machine.trace import KINDS, Block, On, Trace, distinct_children
 
@@ -38,10 +38,11 @@ class ComputeSet:
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
 class Exchange:
-    """Data that moves between the tiles of an IPU.
+    """Data that moves between the tiles of an IPU, or between those of several.
 
     Attributes:
       name: the name of what it is for.
+      ipu: the IPU whose tiles send and receive.
       runs: how often one call does it.
       cycles: of one run.
       received_bytes: int64 [tiles], one run: what several users on a tile need counts once.
@@ -49,6 +50,7 @@ class Exchange:
     """
 
     name: str
+    ipu: int
     runs: int
     cycles: int
     received_bytes: np.ndarray
@@ -113,8 +115,10 @@ def list_compute_sets(
         tile_cycles = where.fill_tiles(step.cycles, tiles)
         if where.step is not None:
             name = where.step.name
-            vertices = where.step.vertices.on_tiles(tiles)
-            tile_cycles = where.step.tile_cycles.on_tiles(tiles)
+            vertices = where.step.vertices.on_ipu(step.ipu, tiles)
+            tile_cycles = where.step.tile_cycles.on_ipu(step.ipu, tiles)
+            if not vertices.any():
+                continue
         cycles = step.cycles + target.sync_cycles
         found.append(ComputeSet(name, step.ipu, vertices, runs, tile_cycles, cycles))
     return found
@@ -128,41 +132,46 @@ def list_exchanges(
     Where the model has laid out an operation, tiles send as much as they receive.
     """
     found: list[Exchange] = []
-    for step, runs in _count_steps(trace, "exchange").items():
+    for step, runs in _count_steps(trace, "exchange", "inter_ipu").items():
         where, tiles = work.get(step.operation, _NOWHERE), target.tiles_per_ipu
-        name = step.name
-        bytes_ = round((step.cycles - target.exchange_cycles) * target.exchange_bytes)
-        received = sent = where.fill_tiles(bytes_, tiles)
         if where.step is not None:
-            name = where.step.name
-            gives_results = step.name.endswith(f"/{RESULTS}")
-            pair = (
-                (where.step.results_received, where.step.results_sent)
-                if gives_results
-                else (where.step.received, where.step.sent)
-            )
-            received, sent = (numbers.on_tiles(tiles) for numbers in pair)
-        found.append(Exchange(name, runs, step.cycles, received, sent))
+            received, sent = (n.on_ipu(step.ipu, tiles) for n in _bytes_of_step(step, where.step))
+            if received.any() or sent.any():
+                found.append(Exchange(where.step.name, step.ipu, runs, step.cycles, received, sent))
+        elif step.kind == "exchange":
+            bytes_ = round((step.cycles - target.exchange_cycles) * target.exchange_bytes)
+            received = where.fill_tiles(bytes_, tiles)
+            found.append(Exchange(step.name, step.ipu, runs, step.cycles, received, received))
     return found
 
 
-def _count_steps(trace: Trace, kind: str) -> dict[_Step, int]:
-    """Counts equal steps of one kind, in the order of their first runs."""
+def _bytes_of_step(step: _Step, laid_out: Superstep) -> tuple[TileNumbers, TileNumbers]:
+    """Returns what tiles receive and send in an exchange that the user has laid out."""
+    if step.kind == "inter_ipu":
+        moved = laid_out.between_ipus
+        return (TileNumbers(), TileNumbers()) if moved is None else (moved.received, moved.sent)
+    if step.name.endswith(f"/{RESULTS}"):
+        return laid_out.results_received, laid_out.results_sent
+    return laid_out.received, laid_out.sent
+
+
+def _count_steps(trace: Trace, *kinds: str) -> dict[_Step, int]:
+    """Counts equal steps of some kinds, in the order of their first runs."""
     counts: dict[_Step, int] = {}
-    for step, runs in _walk(trace, KINDS.index(kind), None):
+    for step, runs in _walk(trace, [KINDS.index(kind) for kind in kinds], None):
         counts[step] = counts.get(step, 0) + runs
     return counts
 
 
-def _walk(trace: Trace, kind: int, ipu: int | None) -> Iterator[tuple[_Step, int]]:
+def _walk(trace: Trace, kinds: list[int], ipu: int | None) -> Iterator[tuple[_Step, int]]:
     if isinstance(trace, Block):
-        for row in np.flatnonzero(trace.kind == kind).tolist():
+        for row in np.flatnonzero(np.isin(trace.kind, kinds)).tolist():
             code = int(trace.name[row])
             where = int(trace.ipu[row]) if ipu is None else ipu
             names = trace.names[code], trace.origins[code], trace.operations[code]
-            yield _Step(where, KINDS[kind], *names, int(trace.cycles[row])), 1
+            yield _Step(where, KINDS[int(trace.kind[row])], *names, int(trace.cycles[row])), 1
         return
-    inner = trace.ipu if isinstance(trace, On) else ipu
+    inner = trace.ipu if isinstance(trace, On) and ipu is None else ipu
     for part, times in distinct_children(trace):
-        for step, runs in _walk(part, kind, inner):
+        for step, runs in _walk(part, kinds, inner):
             yield step, runs * times

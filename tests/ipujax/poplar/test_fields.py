@@ -1,6 +1,6 @@
 """Fields that are vectors of fields, in C++ and JAX, and plain vectors."""
 
-# pyright: reportOperatorIssue=false
+# pyright: reportOperatorIssue=false, reportGeneralTypeIssues=false, reportIndexIssue=false
 
 from __future__ import annotations
 
@@ -134,13 +134,13 @@ def test_plain_vectors_have_sizes_and_values_and_keep_them() -> None:
     with pytest.raises(poplar.graph_connection_error, match=r"(?s)'table'.*setFieldSize"):
         poplar.Engine(graph, program.Execute(cs))
     graph.setFieldSize(vertices[1]["table"], 3)
-    for _ in range(2):
-        engine = make_engine(graph, cs)
+    engines = make_engine(graph, cs), make_engine(graph, cs)
+    for engine in engines:
         for run_number in range(3):
             engine.run()
             wanted = [22 + run_number, 3 + run_number]
             np.testing.assert_array_equal(engine.readTensor("y"), wanted)
-    states = engine.report().memory.tile_categories["vertex_state"][0, 4:6]
+    states = engines[0].report().memory.tile_categories["vertex_state"][0, 4:6]
     others = 100  # the model's bytes of a vertex without plain fields
     assert states.tolist() == [2 * 4 + 4 + others, 3 * 4 + 4 + others]
     with pytest.raises(poplar.type_error, match=r"'table' takes 3 elements"):
