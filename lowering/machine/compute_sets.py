@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -97,8 +97,8 @@ class _Step:
 
 def list_compute_sets(
     trace: Trace, work: Mapping[int, TileWork], target: Target
-) -> Sequence[ComputeSet]:
-    """Lists what a call executes, in order; equal steps of one operation are one entry.
+) -> Iterator[ComputeSet]:
+    """Yields what a call executes, in order; equal steps of one operation are one entry.
 
     Where the model has laid out an operation, all tiles that take part have as much as the busiest.
 
@@ -107,42 +107,39 @@ def list_compute_sets(
       work: where operations are, by their numbers.
       target: the chip.
     """
-    found: list[ComputeSet] = []
     for step, runs in _count_steps(trace, "compute").items():
         where, tiles = work.get(step.operation, _NOWHERE), target.tiles_per_ipu
         name = step.name
-        vertices = where.fill_tiles(max(where.vertices, 1), tiles)
-        tile_cycles = where.fill_tiles(step.cycles, tiles)
-        if where.step is not None:
+        if where.step is None:
+            vertices = where.fill_tiles(max(where.vertices, 1), tiles)
+            tile_cycles = where.fill_tiles(step.cycles, tiles)
+        else:
             name = where.step.name
             vertices = where.step.vertices.on_ipu(step.ipu, tiles)
             tile_cycles = where.step.tile_cycles.on_ipu(step.ipu, tiles)
             if not vertices.any():
                 continue
         cycles = step.cycles + target.sync_cycles
-        found.append(ComputeSet(name, step.ipu, vertices, runs, tile_cycles, cycles))
-    return found
+        yield ComputeSet(name, step.ipu, vertices, runs, tile_cycles, cycles)
 
 
 def list_exchanges(
     trace: Trace, work: Mapping[int, TileWork], target: Target
-) -> Sequence[Exchange]:
-    """Lists what moves between the tiles of an IPU, in order; see `list_compute_sets`.
+) -> Iterator[Exchange]:
+    """Yields what moves between tiles, in order; see `list_compute_sets`.
 
     Where the model has laid out an operation, tiles send as much as they receive.
     """
-    found: list[Exchange] = []
     for step, runs in _count_steps(trace, "exchange", "inter_ipu").items():
         where, tiles = work.get(step.operation, _NOWHERE), target.tiles_per_ipu
         if where.step is not None:
             received, sent = (n.on_ipu(step.ipu, tiles) for n in _bytes_of_step(step, where.step))
             if received.any() or sent.any():
-                found.append(Exchange(where.step.name, step.ipu, runs, step.cycles, received, sent))
+                yield Exchange(where.step.name, step.ipu, runs, step.cycles, received, sent)
         elif step.kind == "exchange":
             bytes_ = round((step.cycles - target.exchange_cycles) * target.exchange_bytes)
             received = where.fill_tiles(bytes_, tiles)
-            found.append(Exchange(step.name, step.ipu, runs, step.cycles, received, received))
-    return found
+            yield Exchange(step.name, step.ipu, runs, step.cycles, received, received)
 
 
 def _bytes_of_step(step: _Step, laid_out: Superstep) -> tuple[TileNumbers, TileNumbers]:
