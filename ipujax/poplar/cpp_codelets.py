@@ -21,7 +21,12 @@ import numpy as np
 from ipujax.driver import native_code
 from ipujax.poplar import element_types
 from ipujax.poplar.codelets import Codelet, Field
-from ipujax.poplar.cpp_compiler import compile_library, preprocess, refuse_what_hosts_lack
+from ipujax.poplar.cpp_compiler import (
+    compile_library,
+    has_wide_accesses,
+    preprocess,
+    refuse_what_hosts_lack,
+)
 from ipujax.poplar.cpp_source import (
     VertexClass,
     canonical_name,
@@ -45,8 +50,9 @@ PLAIN_FIELDS = "plain fields"
 
 _READS, _WRITES = (0, 2), (1, 2)  # of poplar::Access
 _WIDE = {"DOUBLE": np.float64, "LONGLONG": np.int64, "UNSIGNED_LONGLONG": np.uint64}
-_WROTE_OUTSIDE = re.compile(
-    r"<wrote outside: group (?P<group>\d+) vertex (?P<vertex>\d+) field (?P<field>.*?)>"
+_FAILURE = re.compile(
+    r"<(?P<what>wrote outside|misaligned): "
+    r"group (?P<group>\d+) vertex (?P<vertex>\d+) field (?P<field>.*?)>"
 )
 
 
@@ -168,6 +174,7 @@ class CppSource:
         self._preprocessed = preprocess(text, name, folder, flags)
         tokens = read_tokens(self._preprocessed)
         refuse_what_hosts_lack(tokens)
+        self._has_vectors = has_wide_accesses(tokens)
         self._has_loops = any(token.text == "loop" for token in tokens)
         self.classes = {each.name: each for each in find_vertex_classes(tokens)}
 
@@ -188,7 +195,9 @@ class CppSource:
 
     def _compile(self, wanted: Mapping[str, VertexClass]) -> list[Codelet]:
         glue = "\n".join(_glue_of(n, *item) for n, item in enumerate(wanted.items()))
-        path = compile_library(self._preprocessed, glue, self.name, self._flags)
+        path = compile_library(
+            self._preprocessed, glue, self.name, self._flags, checks_alignment=self._has_vectors
+        )
         return [
             _make_codelet(path, number, name, each, self._has_loops)
             for number, (name, each) in enumerate(wanted.items())
@@ -353,11 +362,18 @@ def _run_batch(
 
 def explain_failure(error: Exception, groups: Iterable[VertexGroup]) -> poplar_error | None:
     """Returns what a run of codelets in C++ did wrong, or None for other failures."""
-    if (found := _WROTE_OUTSIDE.search(str(error))) is None:
+    if (found := _FAILURE.search(str(error))) is None:
         return None
     group = next(each for each in groups if each.number == int(found["group"]))
     vertex = group.vertices[int(found["vertex"])]
-    tensor = vertex.connections[found["field"]]
+    tensor = vertex.connections.get(found["field"], "a value of its own")
+    if found["what"] == "misaligned":
+        return graph_program_compilation_error(
+            f"{vertex} on tile {vertex.tile} reads or writes field '{found['field']}', {tensor}, "
+            "with vectors that are wider than it is aligned to",
+            where=vertex.where,
+            fix="ask for it, as with Vector<float, VectorLayout::SPAN, 8> for a float2",
+        )
     return graph_program_compilation_error(
         f"{vertex} on tile {vertex.tile} writes outside of field '{found['field']}', {tensor}",
         where=vertex.where,

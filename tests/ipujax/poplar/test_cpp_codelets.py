@@ -274,6 +274,46 @@ def test_short_vectors_and_intrinsics_compute_what_the_chip_does() -> None:
     np.testing.assert_allclose(engine.readTensor("y"), np.log1p(np.exp(values)), rtol=1e-5)
 
 
+@pytest.mark.parametrize(("alignment", "is_enough"), [(4, False), (8, True), (16, True)])
+@pytest.mark.parametrize("field", ["x", "y"])
+def test_vectors_wider_than_a_field_is_aligned_to_are_found(
+    field: str, alignment: int, is_enough: bool
+) -> None:
+    aligned = {"x": 8, "y": 8, field: alignment}
+    graph = make_graph(
+        f"""
+        class Pairs : public Vertex {{
+        public:
+          Input<Vector<float, VectorLayout::SPAN, {aligned["x"]}>> x;
+          Output<Vector<float, VectorLayout::SPAN, {aligned["y"]}>> y;
+          bool compute() {{
+            auto *from = reinterpret_cast<const float2 *>(&x[0]);
+            auto *to = reinterpret_cast<float2 *>(&y[0]);
+            for (unsigned i : poplar::loop(x.size() / 2, 1, 1, 1)) to[i] = from[i] + from[i];
+            return true;
+          }}
+        }};
+        """
+    )
+    x, y = (add_tensor(graph, np.arange(6, dtype=f32), name, 3) for name in "xy")
+    cs = graph.addComputeSet("cs")
+    vertex = graph.addVertex(cs, "Pairs", {"x": x, "y": y})
+    graph.setTileMapping(vertex, 3)
+    engine = make_engine(graph, cs)
+    if is_enough:
+        engine.run()
+        np.testing.assert_array_equal(engine.readTensor("y"), 2 * np.arange(6))
+        assert engine.report().compute_sets[0].tile_cycles[3] == 6 * 3 * 2
+        return
+    match = rf"vertex 0 \('Pairs'\).*tile 3.*field '{field}', tensor '{field}'.*aligned"
+    with pytest.raises(poplar.graph_program_compilation_error, match=match) as found:
+        engine.run()
+    assert "test_cpp_codelets.py" in str(found.value)
+    graph.setPerfEstimate(vertex, 1)
+    with pytest.raises(poplar.graph_program_compilation_error, match=match):
+        engine.run()  # a second time, too
+
+
 def test_half_rounds_as_numpy_does() -> None:
     graph = make_graph(
         """

@@ -223,7 +223,7 @@ def test_pages_and_traces_have_what_each_tile_does(tmp_path) -> None:
     report.to_perfetto(tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     found = [e["args"] for e in events if "vertices" in e.get("args", {})]
-    assert len(found) == 4
+    assert len(found) == 1  # the four runs are one slice, one after the other
     assert found[0]["vertices"] == found[0]["tiles"] == 3
     assert found[0]["cycles of the busiest tile"] == 300
     assert found[0]["mean cycles of its tiles"] == 200

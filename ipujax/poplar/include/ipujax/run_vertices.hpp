@@ -5,6 +5,7 @@
 // public field; all else follows from the fields' types.
 #pragma once
 
+#include <csetjmp>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -13,6 +14,18 @@
 
 #include <poplar/Vertex.hpp>
 #include <xla/ffi/api/c_api.h>
+
+// Codelets with short vectors are compiled with checks of alignment, which call a handler before an
+// access that would fail on the chip. It returns to where `MisalignedAccess` waits.
+namespace ipujax {
+inline thread_local std::jmp_buf waiting;
+inline thread_local const char *misaligned = nullptr;
+} // namespace ipujax
+extern "C" __attribute__((used)) void
+__ubsan_handle_type_mismatch_v1_abort(void *, void *address) {
+  ipujax::misaligned = static_cast<const char *>(address);
+  std::longjmp(ipujax::waiting, 1);
+}
 
 namespace ipujax {
 
@@ -145,7 +158,8 @@ template <class Fields> const char *describe() {
   return text.c_str();
 }
 
-// The memory of one vertex: each region has guard bytes before and after it.
+// The memory of one vertex: each region has guard bytes before and after it, and is aligned to no
+// more than its field asks for.
 class TileMemory {
 public:
   struct Region {
@@ -155,8 +169,8 @@ public:
   std::vector<Region> regions;
 
   void add(const char *name, std::size_t bytes, std::size_t alignment) {
-    const std::size_t step = alignment > GUARD_BYTES ? alignment : GUARD_BYTES;
-    const std::size_t offset = (end + GUARD_BYTES + step - 1) / step * step;
+    const std::size_t step = 2 * alignment;
+    const std::size_t offset = (end + GUARD_BYTES + alignment - 1) / step * step + alignment;
     regions.push_back({name, offset, bytes});
     end = offset + bytes;
   }
@@ -179,6 +193,14 @@ public:
     for (std::size_t place = last; place < last + GUARD_BYTES; ++place)
       if (base[place] != GUARD)
         return regions.empty() ? "" : regions.back().name;
+    return "";
+  }
+
+  // The field that an address belongs to; "" if none.
+  std::string fieldAt(const char *address) {
+    for (std::size_t i = 0; i < regions.size(); ++i)
+      if (address >= at(i) && address < at(i) + regions[i].bytes)
+        return regions[i].name;
     return "";
   }
 
@@ -242,8 +264,19 @@ public:
       vertex.compute();
   }
 
-  // Worker cycles of a Vertex, tile cycles of the others, as the loops that `compute` runs say.
+  // Runs `compute`; returns whether all of its accesses are aligned.
+  bool computeAligned() {
+    if (setjmp(waiting))
+      return false;
+    compute();
+    return true;
+  }
+
+  // Worker cycles of a Vertex, tile cycles of the others, as the loops that `compute` runs say; -1
+  // if that stops at an access that is not aligned.
   std::int64_t countLoops() {
+    if (setjmp(waiting))
+      return -1;
     std::uint64_t slowest = 0;
     if constexpr (std::is_base_of_v<poplar::MultiVertex, Type>)
       for (unsigned worker = 0; worker < poplar::MultiVertex::numWorkers(); ++worker) {
@@ -422,11 +455,13 @@ template <class Fields> XLA_FFI_Error *run(XLA_FFI_CallFrame *frame) {
         copy(region, sizes[field].size(), operands[field].of(vertex), true);
     if (stateBytes)
       runner.copyPlain(operands.back().of(vertex), true);
-    runner.compute();
-    const std::string broken = runner.memory.overwritten();
-    if (!broken.empty())
-      return makeError(frame, "<wrote outside: group " + std::to_string(numberOfGroup(frame)) +
-                                  " vertex " + std::to_string(vertex) + " field " + broken + ">");
+    const bool isAligned = runner.computeAligned();
+    const std::string broken = isAligned ? runner.memory.overwritten() : "";
+    if (!isAligned || !broken.empty())
+      return makeError(frame, (isAligned ? "<wrote outside: group " : "<misaligned: group ") +
+                                  std::to_string(numberOfGroup(frame)) + " vertex " +
+                                  std::to_string(vertex) + " field " +
+                                  (isAligned ? broken : runner.memory.fieldAt(misaligned)) + ">");
     region = 0;
     for (std::size_t field = 0; field < sizes.size(); region += sizes[field++].size())
       if (written[field])
