@@ -66,6 +66,7 @@ from .scopes import frontend_attribute as frontend_attribute
 from .scopes import ipu_scope as ipu_scope
 from .seed_counters import offset_seed_counters as offset_seed_counters
 from .supersteps import LAUNCH_CYCLES as LAUNCH_CYCLES
+from .supersteps import BetweenIpus as BetweenIpus
 from .supersteps import Superstep as Superstep
 from .supersteps import TileNumbers as TileNumbers
 from .supersteps import cycles_of_function as cycles_of_function

@@ -15,6 +15,7 @@ LAUNCH_CYCLES = machine.LAUNCH
 
 read_modelled_clock = ops.read_modelled_clock
 
+BetweenIpus = ops.BetweenIpus
 Superstep = ops.Superstep
 TileNumbers = ops.TileNumbers
 

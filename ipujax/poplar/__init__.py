@@ -134,6 +134,9 @@ __all__ = [
 Graph.of_some_tiles = _VirtualGraph
 
 _LEFT_OUT = {
+    "HostFunction": "the host takes part by streams and their callbacks",
+    "PerfEstimatorTable": "PopLibs' operations have the planner's cycles",
+    "VertexPerfEstimator": "PopLibs' operations have the planner's cycles",
     "gcl": "collectives are those of ipu.cross_replica_ops",
     "popfloat": "float8 is that of JAX",
     "popsparse": "there are no sparse products",
