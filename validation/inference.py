@@ -24,7 +24,7 @@ from lowering.machine.target import Target
 from validation.models import bert, resnet, vit
 from validation.models.layers import attention, dense, layer_norm, mlp, split_heads
 from validation.models.variables import Variables, shapes, struct
-from validation.program import device_cycles, predict_program
+from validation.program import as_popart, device_cycles, predict_program
 from validation.row import Prediction, Row, SkipError
 
 HALF = jnp.float16
@@ -67,7 +67,7 @@ def _batch_cycles(
             return model(Variables(HALF, values), given)
 
     plans = PlanOptions(matmul_proportion=proportion, convolution_proportion=proportion)
-    profile = predict_program(run, [variables, given], target, plans=plans, fuses_lines=False)
+    profile = predict_program(as_popart(run), [variables, given], target, plans=plans)
     return device_cycles(profile)
 
 

@@ -29,7 +29,7 @@ from lowering.machine.profile import Memory
 from lowering.machine.target import Target
 from validation.models import bert, efficientnet
 from validation.models.variables import Variables, shapes, struct
-from validation.program import lowered, predict_program
+from validation.program import as_popart, lowered, predict_program
 from validation.row import Prediction, Row, SkipError
 
 HALF, I32 = jnp.float16, jnp.int32
@@ -82,7 +82,7 @@ def _edge(target: Target) -> Memory:
     def run(values: Any, images: Any) -> Any:
         return network.logits(Variables(HALF, values), images)
 
-    return predict_program(run, [variables, images], target, fuses_lines=False).memory
+    return predict_program(as_popart(run), [variables, images], target).memory
 
 
 @functools.cache
@@ -131,9 +131,9 @@ def _with_layers_apart(function: Callable[..., Any], args: Sequence[Any], target
         with partials_type(HALF):
             return function(*given)
 
-    program = lowered(run, args)
-    shared = model(program, ModelOptions(target=target, fuses_lines=False)).memory
-    apart = model(program, ModelOptions(target=target, fuses_lines=False, outlines=False)).memory
+    program = lowered(as_popart(run), args)
+    shared = model(program, ModelOptions(target=target)).memory
+    apart = model(program, ModelOptions(target=target, outlines=False)).memory
     control = apart.tile_categories["control_code"]
     more = control - shared.tile_categories["control_code"]
     return dc.replace(

@@ -15,7 +15,7 @@ from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.optimizers import CrossReplicaOptimizer
 from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
 from ipujax.scopes import partials_type
-from lowering import Options, lower
+from lowering import Options, lower, marks
 from lowering.machine import ModelOptions, Profile, model
 from lowering.machine.target import Target
 from validation.models.variables import Shapes, Variables
@@ -30,6 +30,16 @@ def lowered(
     """The program of a function for abstract arguments; nothing is compiled or run."""
     closed = jax.jit(function).trace(*args).jaxpr
     return lower(closed, Options(num_ipus=num_ipus, allow_recompute=recompute))
+
+
+def as_popart(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as PopART compiles it, which runs each line's operations on their own."""
+
+    def run(*given: Any) -> Any:
+        with marks.keep_lines_apart():
+            return function(*given)
+
+    return run
 
 
 def predict_program(

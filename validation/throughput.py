@@ -10,7 +10,7 @@ from __future__ import annotations
 from ipujax.pipelining_ops import PipelineSchedule
 from lowering.machine import Target
 from validation.models.variables import stage_shapes
-from validation.program import predict_program, training_pipeline
+from validation.program import as_popart, predict_program, training_pipeline
 from validation.published import Setup, setup_of
 from validation.row import Prediction, Row, SkipError
 
@@ -57,7 +57,7 @@ def _update_cycles(setup: Setup, count: int, replicas: int, target: Target) -> f
     if key in _known:
         return _known[key]
     train = training_pipeline(
-        setup.stages,
+        [as_popart(stage) for stage in setup.stages] if setup.popart else setup.stages,
         setup.element,
         count,
         setup.optimizer,
@@ -76,7 +76,6 @@ def _update_cycles(setup: Setup, count: int, replicas: int, target: Target) -> f
         target,
         replicas * setup.ipus,
         True,
-        fuses_lines=not setup.popart,
         exchange_goal=setup.exchange_goal,
     )
     _known[key] = profile.cycles / UPDATES

@@ -33,9 +33,6 @@ class ModelOptions:
         (`IPUConfig.optimizations.enable_graph_outlining`).
       reorders: whether operations come in an order that has less alive at a time
         (`IPUConfig.scheduling.algorithm`); otherwise in the function's.
-      fuses_lines: whether a chain of elementwise operations may go over several of the user's
-        lines, as in the TensorFlow port's compiler. PopART, and PopTorch on it, has no such pass:
-        what it has as one operation, a gelu or a norm, is mostly what one line calls.
       io_tiles: how many tiles of each IPU are reserved for queues; their contents are not counted.
       overlaps_io: whether these read and feed queues beside the others' compute.
       io_proportion: the share of their memory that elements may fill
@@ -71,7 +68,6 @@ class ModelOptions:
     exchange_goal: ExchangeGoal = "cycles"
     outlines: bool = True
     reorders: bool = True
-    fuses_lines: bool = True
     io_tiles: int = 0
     overlaps_io: bool = False
     io_proportion: float | None = None

@@ -68,11 +68,16 @@ class CodeUse:
 
     def add_uses(self, further_use: CodeUse) -> CodeUse:
         """Returns this use together with more calls of the same operation."""
-        return dc.replace(
-            self,
-            blocks=self.blocks | further_use.blocks,
-            alone=self.alone + further_use.alone,
-            entered=self.entered + further_use.entered,
+        return CodeUse(
+            self.vertices,
+            self.phases,
+            self.exchanges,
+            self.compute_sets,
+            self.tensors,
+            self.blocks | further_use.blocks,
+            self.alone + further_use.alone,
+            self.entered + further_use.entered,
+            self.first_tile,
         )
 
     def count_code_copies(self, outlines: bool) -> int:

@@ -46,14 +46,12 @@ class KernelSettings:
       target: the chip's part that computes.
       host: the cost of transfers to and from the host.
       reorders: whether operations come in an order that has less alive at a time.
-      fuses_lines: whether chains of elementwise operations go over several of the user's lines.
       goal: what the code of exchanges is compiled for.
     """
 
     target: Target
     host: HostLink
     reorders: bool
-    fuses_lines: bool
     goal: ExchangeGoal
 
 
@@ -109,7 +107,6 @@ class KnownKernels:
             run.directions,
             branch_bytes,
             settings.reorders,
-            settings.fuses_lines,
         )
         iteration = run.iteration if branch_bytes else None
         stand_ins = use_stand_ins(run.operands)
@@ -118,7 +115,7 @@ class KnownKernels:
         cost = self._costs.get(key)
         if cost is None:
             if listing_key not in self._listings:
-                self._listings[listing_key] = _list_kernel(run, settings)
+                self._listings[listing_key] = _list_kernel(run, reorders=settings.reorders)
             cost = self._costs[key] = model_kernel(
                 self._listings[listing_key],
                 stand_ins,
@@ -171,17 +168,16 @@ def _origin_of_equation(eqn: JaxprEqn) -> tuple[object, ...]:
         user_line(eqn),
         call_path(eqn),
         marks.user_scopes(stack),
+        mark.fuses_lines,
         (mark.block, mark.backward) if is_planned or mark.block is not None else (),
-        (mark.partials_type, mark.multi_conv) if is_planned else (),
+        mark.partials_type,
+        mark.multi_conv if is_planned else (),
     )
 
 
-def _list_kernel(run: KernelRun, settings: KernelSettings) -> Listing:
+def _list_kernel(run: KernelRun, *, reorders: bool) -> Listing:
     listing = list_operations(
         run.kernel.jaxpr, run.plans, branches=run.branches, directions=run.directions
     )
-    listing = fuse_elementwise_chains(
-        listing, ELEMENTWISE.__contains__, over_lines=settings.fuses_lines
-    )
-    listing = group_convolutions(listing)
-    return schedule_items(listing, VIEWS.__contains__) if settings.reorders else listing
+    listing = group_convolutions(fuse_elementwise_chains(listing, ELEMENTWISE.__contains__))
+    return schedule_items(listing, VIEWS.__contains__) if reorders else listing

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowering import Options, lower
-from lowering.machine import ModelOptions, PlanOptions, model
+from lowering import marks
+from lowering.machine import PlanOptions
 from lowering.machine.kernels import Item, fuse_elementwise_chains, list_operations
 from lowering.machine.primitives import ELEMENTWISE
 from tests.lowering.machine.samples import alive, kernel
@@ -37,30 +37,17 @@ def test_what_keeps_no_more_alive_is_still_one_chain():
     assert names(lambda x, y: jnp.tanh(x) * y + 1.0, x, x) == ["tanh mul add"]
 
 
-def test_chains_end_with_the_line_for_what_has_no_such_pass():
-    def fn(x, y):
-        z = jnp.tanh(x) * y
-        return z + 1.0
+def test_lines_that_are_kept_apart_have_chains_of_their_own():
+    def fn(x):
+        y = jnp.tanh(x) + 1.0
+        return jnp.exp(y) * 2.0
 
-    closed = jax.make_jaxpr(fn)(jnp.zeros(64), jnp.zeros(64))
-    listing = list_operations(closed, PlanOptions())
-    for over_lines, want in ((True, ["tanh mul add"]), (False, ["tanh mul", "add"])):
-        items = fuse_elementwise_chains(
-            listing, ELEMENTWISE.__contains__, over_lines=over_lines
-        ).items
-        assert [item.name for item in items if isinstance(item, Item)] == want
+    def apart(x):
+        with marks.keep_lines_apart():
+            return fn(x)
 
-
-def test_programs_without_fused_lines_take_longer():
-    def fn(x, y):
-        z = jnp.tanh(x) * y
-        return z + 1.0
-
-    program = lower(jax.make_jaxpr(fn)(jnp.zeros(1 << 16), jnp.zeros(1 << 16)), Options())
-    fused = model(program, ModelOptions())
-    apart = model(program, ModelOptions(fuses_lines=False))
-    assert apart.cycles > fused.cycles
-    assert len(apart.operations) == len(fused.operations) + 1
+    assert names(fn, jnp.zeros(64)) == ["tanh add exp mul"]
+    assert names(apart, jnp.zeros(64)) == ["tanh add", "exp mul"]
 
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
