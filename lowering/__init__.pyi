@@ -15,7 +15,9 @@ from . import pipelines as pipelines
 from . import schedules as schedules
 from .compiler import count_ipus_and_replicas as count_ipus_and_replicas
 from .compiler import count_unconfigured_ipus as count_unconfigured_ipus
+from .compiler import emulate_machine as emulate_machine
 from .compiler import lower as lower
+from .compiler import lower_for_machine as lower_for_machine
 from .fusion import fuse as fuse
 from .fusion import is_merging_iterations_faster as is_merging_iterations_faster
 from .fusion import is_one_kernel as is_one_kernel

@@ -75,17 +75,17 @@ if TYPE_CHECKING:
     )
     from lowering.machine.function_cycles import estimate_tile_cycles as estimate_tile_cycles
     from lowering.machine.ipu_model import model as model
-    from lowering.machine.kernels.known_kernels import KnownKernels as KnownKernels
     from lowering.machine.kernels.listing import PlanOptions as PlanOptions
     from lowering.machine.machine_options import ModelOptions as ModelOptions
     from lowering.machine.machine_options import plan_options_of_stage as plan_options_of_stage
     from lowering.machine.machine_options import (
         planner_options_from_poplar as planner_options_from_poplar,
     )
+    from lowering.machine.programs.program_facts import KnownParts as KnownParts
 
 # Modelling a program needs JAX, so it is imported on first use; reading a profile does not.
 _MODELLING = {
-    "KnownKernels": "lowering.machine.kernels.known_kernels",
+    "KnownParts": "lowering.machine.programs.program_facts",
     "ModelOptions": "lowering.machine.machine_options",
     "PlanOptions": "lowering.machine.kernels.listing",
     "estimate_function_cycles": "lowering.machine.function_cycles",

@@ -20,6 +20,8 @@ from lowering.ops.collective_primitives import replication_index as replication_
 from lowering.ops.collective_primitives import resolve_collective as resolve_collective
 from lowering.ops.control_flow_primitives import ControlFlow as ControlFlow
 from lowering.ops.control_flow_primitives import is_control_flow as is_control_flow
+from lowering.ops.cycle_stamps import read_modelled_clock as read_modelled_clock
+from lowering.ops.cycle_stamps import stamp_p as stamp_p
 from lowering.ops.divergent_conditions import (
     find_divergent_conditions as find_divergent_conditions,
 )
