@@ -203,6 +203,8 @@ class _TaskPlacer:
         times = min(
             (cursor.run.times - 1 - cursor.round) // more for cursor, more in moving_cursors
         )
+        if not times:
+            return 0
         unmoved = {row for row, n in current.done.items() if n == earlier.done[row]}
         rows_per_step = step // self.layout.lanes
         # Until results that others made earlier are used up,
