@@ -26,6 +26,7 @@ from ipujax.pipelines.staged_model import (
 )
 from ipujax.pipelines.traced_function import TracedFunction
 from ipujax.planner import Plan
+from ipujax.system import get_logger
 from lowering import pipelines
 
 
@@ -98,6 +99,9 @@ class StagedSettings:
           kwargs: the keyword arguments.
           differentiated: the positions of the arguments to differentiate.
           whole: those that are not split unless `batch_argnums` names them.
+
+        Raises:
+          PipelineError: (a `ValueError`) an array that does not divide into the micro-batches.
         """
         split = [i for i in range(len(args)) if i not in whole]
         if self.batch_argnums is not None:
@@ -115,7 +119,7 @@ class StagedSettings:
                 f"{', '.join(map(repr, kwargs)) or 'no'} keyword arguments",
                 "pass that argument by keyword, or leave it out of batch_argnames",
             )
-        return assign_roles(
+        arguments = assign_roles(
             self.function,
             args,
             kwargs,
@@ -124,6 +128,15 @@ class StagedSettings:
             split=split,
             split_names=self.split_names,
         )
+        if self.batch_argnums is None and not arguments.differ_between_micro_batches:
+            get_logger().warning(
+                "no argument of `%s` is split into the %d micro-batches, so that each of them "
+                "computes the same: make the batch an argument, as in `def loss_fn(params, "
+                "batch)`, instead of closing over it, or say batch_argnums=()",
+                getattr(self.function, "__name__", type(self.function).__name__),
+                self.micro_batches,
+            )
+        return arguments
 
     def build_model(self, function: TracedFunction, *, differentiates: bool) -> StagedModel:
         """Cuts a traced function into stages.

@@ -35,7 +35,8 @@ class TracedFunction:
       arguments: the arguments of the call.
       has_loss: whether the first output is a loss.
       outputs: the structure of the other outputs.
-      key_avals: of the other outputs those that are typed keys, which `closed` gives as their data.
+      key_kinds: the kind of key of the other outputs that are typed keys, which `closed` gives as
+        their data.
     """
 
     name: str
@@ -44,7 +45,7 @@ class TracedFunction:
     arguments: MicroBatchArguments
     has_loss: bool
     outputs: Any
-    key_avals: Mapping[int, Any]
+    key_kinds: Mapping[int, Any]
 
     def leaves_by_variable(self) -> dict[jaxpr.Var, ArgumentLeaf]:
         """Returns the leaf that each argument or constant of `closed` stands for."""
@@ -66,9 +67,8 @@ class TracedFunction:
           stacks: of each output the arrays of all micro-batches, along a new axis 0.
         """
         arrays = list(stacks)
-        for number, aval in self.key_avals.items():
-            implementation = jax.random.key_impl(aval)
-            arrays[number] = jax.random.wrap_key_data(arrays[number], impl=implementation)
+        for number, kind in self.key_kinds.items():
+            arrays[number] = jax.random.wrap_key_data(arrays[number], impl=kind)
         return self.outputs.unflatten(arrays)
 
 
@@ -92,7 +92,7 @@ def trace_micro_batch(
       PipelineTypeError: (a `TypeError`) a loss or an output that cannot be one.
     """
     structures: list[Any] = []
-    key_avals: dict[int, Any] = {}
+    key_kinds: dict[int, Any] = {}
 
     def call_flat_function(*flat: jax.Array) -> list[jax.Array]:
         args, kwargs = arguments.rebuild_call(flat)
@@ -102,7 +102,7 @@ def trace_micro_batch(
         structures.append(structure)
         for number, array in enumerate(arrays):
             if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
-                key_avals[number] = jax.typeof(array)
+                key_kinds[number] = jax.random.key_impl(array)
                 arrays[number] = jax.random.key_data(array)
         return [*loss, *arrays]
 
@@ -117,7 +117,7 @@ def trace_micro_batch(
         arguments=arguments,
         has_loss=has_loss,
         outputs=structures[-1],
-        key_avals=key_avals,
+        key_kinds=key_kinds,
     )
 
 

@@ -103,7 +103,10 @@ class ProgramTimer:
         self.options, self.target = options, options.compute_target
         self._known = known or KnownKernels()
         self._settings = KernelSettings(
-            self.target, options.host, options.reorders, options.exchange_goal
+            self.target,
+            options.host,
+            options.reorders,
+            options.exchange_goal,
         )
         self.layouts = SharedLayouts(program, facts.updates_with(options.donated))
         self.kernels: dict[int, KernelCost] = {}
@@ -343,7 +346,7 @@ class ProgramTimer:
         schedule = spread_copies(node.schedule)
         bodies: dict[TaskKind, TaskBody] = {}
         flows: dict[TaskKind, list[Flow]] = {}
-        key: TaskKind | None = None
+        maker: dict[ValueId, TaskKind] = {}
         parts: list[TimedPart] = []
         for step in node.body.steps:
             match step:
@@ -352,8 +355,12 @@ class ProgramTimer:
                     runs = count_micro_batches(node.schedule, step.spec.stage)
                     with self.account.count_repeated(runs):
                         bodies[key] = self._time_task_body(step)
-                case ir.Copy() if key is not None and HOST not in (step.source, step.target):
+                    maker.update(dict.fromkeys(ir.values_written(step), key))
+                case ir.Copy() if bodies and HOST not in (step.source, step.target):
                     flow = (step.source, step.target, self.moves.total_bytes_of(step.values))
+                    makers = {maker.get(value) for value in step.values}
+                    tasks = [*bodies]
+                    key = next((t for t in reversed(tasks) if t in makers), tasks[-1])
                     flows.setdefault(key, []).append(flow)
                 case _:
                     parts.append(self._time_node(step, clock))
