@@ -74,7 +74,7 @@ class _KeyBuilder:
         def key_of_atom(atom: Atom) -> Any:
             if isinstance(atom, Literal):
                 value = np.asarray(atom.val)
-                return (atom.aval, value.tobytes(), str(value.dtype))
+                return (atom.aval, value.tobytes(), value.dtype)
             return numbers.setdefault(atom, len(numbers))
 
         invars = tuple((key_of_atom(v), v.aval) for v in (*jaxpr.constvars, *jaxpr.invars))

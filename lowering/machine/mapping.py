@@ -27,7 +27,7 @@ class Piece(NamedTuple):
     stop: int
 
 
-@dc.dataclass(frozen=True, slots=True)
+@dc.dataclass(frozen=True)
 class TileMapping:
     """The mapping of a tensor's elements to the tiles of its IPU.
 
@@ -52,6 +52,14 @@ class TileMapping:
     first_tile: int = 0
     layout: str = "linear"
     block: tuple[int, int] | None = None
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        pieces = self.elements, self.element_bytes, self.grain, self.used, self.tiles
+        return hash((*pieces, self.first_tile, self.layout, self.block))
 
     @property
     def total_bytes(self) -> int:

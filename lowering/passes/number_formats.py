@@ -126,6 +126,8 @@ def number_formats(closed: ClosedJaxpr, options: Options, replicas: int) -> Clos
     tests = [_rounds_as_asked]
     if options.fault_kinds_to_report:
         tests.append(_adds_up_as_asked)
+    elif not format.changes_results and not EquationFinder(_asks_for_rounding)(closed.jaxpr):
+        return closed
     return _Formats(
         EquationFinder(_computes_float16), tests, axis_of_replicas(replicas)
     ).rewrite_shared_body(closed, _FormatRequest(format, by_product=options.partials))
@@ -232,6 +234,10 @@ class _Formats:
             if not request.format.stochastic:
                 self.emulations[key] = emulation
         return emulation
+
+
+def _asks_for_rounding(eqn: JaxprEqn) -> bool:
+    return bool(marks.read_marks(name_stack(eqn)).stochastic_rounding)
 
 
 def _computes_float16(eqn: JaxprEqn) -> bool:

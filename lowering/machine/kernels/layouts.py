@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -11,7 +12,7 @@ from lowering.machine.kernels.views import MOVES, View, apply_to_view, invert_vi
 from lowering.machine.mapping import TileMapping, map_evenly, map_linearly
 
 
-@dc.dataclass(frozen=True, slots=True)
+@dc.dataclass(frozen=True)
 class TensorLayout:
     """The layout of a tensor: the tiles that hold it, and the order of its elements there.
 
@@ -22,6 +23,13 @@ class TensorLayout:
 
     mapping: TileMapping
     view: View = ()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.mapping, self.view))
 
     @property
     def order_key(self) -> tuple[str, View]:
@@ -73,6 +81,7 @@ class Layouts:
             for value, layout in zip(operands, operand_layouts, strict=True)
             if layout is not None
         }
+        self._known: dict[int, TensorLayout] = {}
 
     def memory_owner(self, value: int) -> int:
         """Returns the value whose memory a value uses: itself, unless it is a view."""
@@ -80,11 +89,15 @@ class Layouts:
 
     def layout_of(self, value: int) -> TensorLayout:
         """Returns the layout of a value; one that has none yet is mapped linearly."""
-        owner = self.memory_owner(value)
-        if owner not in self._laid:
-            self._laid[owner] = self.lay_out_linearly(self._shapes[owner])
-        owner_layout = self._laid[owner]
-        return TensorLayout(owner_layout.mapping, self._view_of_value(value, owner_layout.view))
+        layout = self._known.get(value)
+        if layout is None:
+            owner = self.memory_owner(value)
+            if owner not in self._laid:
+                self._laid[owner] = self.lay_out_linearly(self._shapes[owner])
+            laid = self._laid[owner]
+            layout = TensorLayout(laid.mapping, self._view_of_value(value, laid.view))
+            self._known[value] = layout
+        return layout
 
     def has_all_elements(self, value: int) -> bool:
         """Returns whether a value has memory for each of its elements."""
@@ -113,8 +126,10 @@ class Layouts:
 
     def set_layout(self, value: int, layout: TensorLayout) -> None:
         """Sets the layout of a value that has memory of its own."""
+        if value in self._laid:
+            self._known.clear()  # of its views, too
         self._seen[value] = (value, ())
-        self._laid[value] = layout
+        self._laid[value] = self._known[value] = layout
 
     def add_view(self, value: int, source: int, operation: Operation, part: int = 0) -> None:
         """Records that a value is a view of another: one of the results of an operation."""
@@ -122,6 +137,7 @@ class Layouts:
         if operation.name in MOVES:
             steps = (*steps, (operation, part))
         self._seen[value] = owner, steps
+        self._known.pop(value, None)
 
     def request_layout(self, value: int, wanted_layout: WantedLayout) -> None:
         """Gives a value's owner the layout that a plan wants for the value, if it has none yet.

@@ -60,7 +60,7 @@ def replace_stand_ins(cost: KernelCost, operands: Sequence[TensorLayout | None])
 
 @functools.lru_cache(maxsize=4096)
 def _begin_at(layout: TensorLayout, tile: int) -> TensorLayout:
-    return dc.replace(layout, mapping=dc.replace(layout.mapping, first_tile=tile))
+    return TensorLayout(dc.replace(layout.mapping, first_tile=tile), layout.view)
 
 
 def _relocate_layout(layout: TensorLayout, tiles: _Tiles) -> TensorLayout:

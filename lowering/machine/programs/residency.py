@@ -195,6 +195,7 @@ class _ResidencyWalker:
         operation: str,
         category: str = "activations",
         origin: str = "",
+        label_and_scope: tuple[str, str] | None = None,
     ) -> LiveTensor:
         value, ipu = value_on_ipu
         path = self.names.get(value, "")
@@ -204,9 +205,9 @@ class _ResidencyWalker:
             else self.lies(value, ipu)
         )
         words = self.facts.describe_value(value)
-        label = label_of_moved(words.maker, operation)
+        label, scope = label_and_scope or (label_of_moved(words.maker, operation), words.scope)
         return LiveTensor(
-            words.type, operation, origin, layout, category, value, path, label, words.scope
+            words.type, operation, origin, layout, category, value, path, label, scope
         )
 
     def _live_tensor_of_result(
@@ -214,12 +215,16 @@ class _ResidencyWalker:
     ) -> LiveTensor:
         """Describes a kernel's result as `made` in it, or else by its equation, if it has one."""
         if made is not None:
-            live = self._live_tensor_of_value(place, made.operation, origin=made.origin)
-            return dc.replace(live, label=made.label, scope=made.scope)
+            words = made.label, made.scope
+            return self._live_tensor_of_value(
+                place, made.operation, origin=made.origin, label_and_scope=words
+            )
         if eqn is None:
             return self._live_tensor_of_value(place, "copy")
-        live = self._live_tensor_of_value(place, eqn.primitive.name, origin=user_line(eqn))
-        return dc.replace(live, label=word_of_equation(eqn))
+        words = word_of_equation(eqn), self.facts.describe_value(place[0]).scope
+        return self._live_tensor_of_value(
+            place, eqn.primitive.name, origin=user_line(eqn), label_and_scope=words
+        )
 
     def _layout_of_stored(self, value_on_ipu: ir.Place) -> TensorLayout:
         """Returns the layout of the part of a stored value that a replica holds."""
