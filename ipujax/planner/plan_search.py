@@ -161,10 +161,10 @@ class _Search:
             is_late = math.isfinite(self._fastest) and self._is_past(_OF_ROUGH_CUTS)
             if is_late and candidate.given is None:
                 break
-            is_needed = candidate.least < self._fastest or candidate.kind not in seen
             if candidate.kind in seen and not are_firsts_improved:
                 are_firsts_improved = True
                 self._find_good_cuts(sorted(self._known, key=_rank)[:_MOST_IMPROVED])
+            is_needed = candidate.least < self._fastest or candidate.kind not in seen
             if is_needed and candidate.alternative.timed.schedule is not None:
                 limit = self._fastest if candidate.kind in seen else math.inf
                 candidate.find_rough_cut(limit, self._is_past)
