@@ -70,6 +70,7 @@ from .machine import trace as trace
 from .ops import depends_on_replica_count as depends_on_replica_count
 from .ops import find_actions_outside_compiled_code as find_actions_outside_compiled_code
 from .ops import find_divergent_conditions as find_divergent_conditions
+from .ops import list_called_targets as list_called_targets
 from .passes import RowSplit as RowSplit
 from .passes import align_replicas_at_collectives as align_replicas_at_collectives
 from .passes import asks_to_offload_state as asks_to_offload_state

@@ -45,6 +45,7 @@ from lowering.passes import (
     plan_pipelines,
     recompute_cheap,
     resolve_collectives,
+    resolve_cycle_stamps,
     resolve_draws,
     resolve_norms,
     select_cheap_branches,
@@ -123,6 +124,8 @@ def _run_passes(closed: ClosedJaxpr, options: Options) -> Program:
     closed = show("resolve_norms", norms)
     # Before faults are watched: with one replica a collective is no operation at all.
     closed = show("resolve_collectives", resolve_collectives(closed, replicas))
+    # Before number formats are emulated, which the machine does by itself.
+    closed = show("resolve_cycle_stamps", resolve_cycle_stamps(closed, options.count_cycles))
     # Before other passes look for stores and loads.
     closed = show("keep_small_values_on_tiles", keep_small_values_on_tiles(closed, options))
     # Before faults are watched: they are those of the results before rounding to float16.
@@ -151,11 +154,9 @@ def _run_passes(closed: ClosedJaxpr, options: Options) -> Program:
     # Last before placement: it decides which tasks there are, and which values pass between them.
     closed = show("plan_pipelines", plan_pipelines(closed, options, ipus))
 
-    placed = place(closed)
-    program = partition(placed, name=options.name, ipus=ipus, replicas=replicas)
-    emulates = emulates or bool(faults)
+    program = partition(place(closed), name=options.name, ipus=ipus, replicas=replicas)
     program = dc.replace(program, instances=options.instances, faults=faults)
-    program = show("partition", dc.replace(program, draws=draws, emulates=emulates))
+    program = show("partition", dc.replace(program, draws=draws, emulates=emulates or bool(faults)))
     # These passes change kernels, each of one IPU, one stage and one iteration. Then loop variables
     # that bodies keep in streaming memory are stored there, and loads go where they are needed.
     for change in (*_combining_passes(options), keep_loop_variables_stored, load_late):

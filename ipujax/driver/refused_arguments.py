@@ -6,20 +6,13 @@ import jax
 from jax.tree_util import keystr, tree_leaves_with_path
 
 from ipujax.driver.call_arguments import Static
-from ipujax.ground import check, refuse_iterators
+from ipujax.ground import check, refuse_iterators, suggest_split
 from lowering import is_ref
 
 _FIX = (
     "name the argument in static_argnums or static_argnames of ipu.compile, close over it, or "
     "pass arrays alone"
 )
-_FIX_BY_LIBRARY = {
-    "equinox": "split the module: `arrays, rest = eqx.partition(module, eqx.is_array)`; pass "
-    "`arrays`, and inside the function call `eqx.combine(arrays, rest)`",
-    "flax": "split the module: `graph, arrays = nnx.split(module)`; pass `arrays`, and inside the "
-    "function call `nnx.merge(graph, arrays)`",
-}
-"""The fix for an argument whose class is derived from one of a library of models."""
 
 
 def refuse_arguments_that_are_no_arrays(
@@ -43,12 +36,10 @@ def refuse_arguments_that_are_no_arrays(
     for argument, tree in dynamic.items():
         for path, leaf in tree_leaves_with_path(tree):
             if not _is_array(leaf):
-                libraries = (base.__module__.partition(".")[0] for base in type(tree).__mro__)
-                fixes = (_FIX_BY_LIBRARY[lib] for lib in libraries if lib in _FIX_BY_LIBRARY)
                 raise check.type_error(
                     f"{argument}{keystr(path)} of `{name}` is of type {type(leaf).__name__}, and "
                     "programs take arrays and numbers",
-                    next(fixes, _FIX),
+                    suggest_split(tree) or _FIX,
                 )
 
 

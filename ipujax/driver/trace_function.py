@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import jax
 
 from ipujax.driver.call_arguments import Refs, Settings, Signature, Tangents, shape_struct
+from ipujax.driver.changed_modules import call_watching_modules
 from ipujax.driver.compile_stages import Traced
 from ipujax.driver.device_mesh import refuse_ambient_mesh
 from ipujax.ground import (
@@ -52,7 +53,7 @@ def trace_function(
     def call_in_frame(*args: object, **kwargs: object) -> object:
         with trace_frames.open_trace_frame(settings.instance.num_replica_groups) as frame:
             frames.append(frame)
-            return called(*args, **kwargs)
+            return call_watching_modules(called, settings.name, args, kwargs)
 
     functools.update_wrapper(call_in_frame, fn, updated=())
     static = settings.static

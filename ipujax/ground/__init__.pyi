@@ -112,6 +112,8 @@ from .host_trace import require_host_trace as require_host_trace
 from .interrupts import Interrupts as Interrupts
 from .json_text import LARGE as LARGE
 from .json_text import Bounds as Bounds
+from .library_modules import is_nnx_module as is_nnx_module
+from .library_modules import suggest_split as suggest_split
 from .missing_names import NOT_YET as NOT_YET
 from .missing_names import NotYetFinder as NotYetFinder
 from .missing_names import describe_missing_name as describe_missing_name

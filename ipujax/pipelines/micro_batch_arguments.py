@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.ground import parameter_names
+from ipujax.ground import PipelineError, parameter_names, suggest_split
 from ipujax.pipelines.pipeline_stages import Aval, Pytree
 from ipujax.pipelines.single_argument_checks import check
 from lowering import shape_of
@@ -175,27 +175,52 @@ def assign_roles(
             path = f"{name}{jax.tree_util.keystr(tuple(rest))}"
             is_split, is_differentiated = name in split_names, False
         if is_differentiated:
-            leaf = ArgumentLeaf(path, Role.DIFFERENTIATED, _require_inexact(value, path))
+            fix = suggest_split(args[number], differentiated=True)
+            leaf = ArgumentLeaf(path, Role.DIFFERENTIATED, _require_inexact(value, path, fix))
         else:
             leaf = _assign_role_by_value(path, value, is_split, micro_batches)
         leaves.append(leaf)
+    _refuse_split_keys(leaves)
     return MicroBatchArguments(tuple(leaves), structure, micro_batches)
 
 
-def _require_inexact(value: Any, path: str) -> jax.Array:
+def _refuse_split_keys(leaves: Sequence[ArgumentLeaf]) -> None:
+    """Refuses a legacy key in the midst of arrays of other numbers of rows: its halves are none."""
+    split = [leaf for leaf in leaves if leaf.role is Role.SPLIT]
+    for leaf in split:
+        if _is_legacy_key(leaf.value) and any(len(other.value) != 2 for other in split):
+            raise _legacy_key_error(leaf.path)
+
+
+def _is_legacy_key(array: jax.Array) -> bool:
+    """Returns whether an array is of the kind that `jax.random.PRNGKey` makes."""
+    return array.shape == (2,) and array.dtype == jnp.uint32
+
+
+def _legacy_key_error(path: str) -> PipelineError:
+    return check.value_error(
+        f"{path} is uint32[2], which is what jax.random.PRNGKey makes, and would be split along "
+        "axis 0 into the micro-batches: no part of it is a key",
+        "pass jax.random.wrap_key_data(key), or make it by jax.random.key; each micro-batch gets "
+        "it folded with its number",
+    )
+
+
+def _require_inexact(value: Any, path: str, fix: str | None) -> jax.Array:
     """Returns a differentiated leaf as an array, or raises an error if it cannot be one."""
     try:
         array = jnp.asarray(value)
     except TypeError:
         raise check.type_error(
             f"{path} is to be differentiated, and is no array: {value!r}",
-            "leave it out of the differentiated argument: pass it in another one",
+            fix or "leave it out of the differentiated argument: pass it in another one",
         ) from None
     if not jnp.issubdtype(array.dtype, jnp.inexact):
         raise check.type_error(
             f"{path} is to be differentiated, and is {array.dtype}{list(array.shape)}: gradients "
             "are defined for arrays of floats",
-            "pass it in an argument that argnums does not name, which batch_argnums does not "
+            fix
+            or "pass it in an argument that argnums does not name, which batch_argnums does not "
             "name either if it is the same for all micro-batches",
         )
     return array
@@ -214,6 +239,8 @@ def _assign_role_by_value(
         is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
         return ArgumentLeaf(path, Role.FOLDED if is_key else Role.WHOLE, array)
     if array.shape[0] % micro_batches or not array.shape[0]:
+        if _is_legacy_key(array):
+            raise _legacy_key_error(path)
         raise check.value_error(
             f"{path} has {array.shape[0]} rows along axis 0, which do not divide into "
             f"{micro_batches} equal micro-batches: it is {array.dtype}{list(array.shape)}",

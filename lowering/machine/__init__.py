@@ -62,6 +62,9 @@ from lowering.machine.target import IPU21 as IPU21
 from lowering.machine.target import TARGETS as TARGETS
 from lowering.machine.target import Links as Links
 from lowering.machine.target import Target as Target
+from lowering.machine.tile_activity import TileActivity as TileActivity
+from lowering.machine.tile_activity import TileTotals as TileTotals
+from lowering.machine.tile_activity import sum_tile_activity as sum_tile_activity
 from lowering.machine.trace import Step as Step
 from lowering.machine.trace import Steps as Steps
 from lowering.machine.transfers.links import INTER_IPU_CYCLES as INTER_IPU_CYCLES

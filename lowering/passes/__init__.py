@@ -71,6 +71,7 @@ from lowering.passes.plan_pipelines import plan_pipelines as plan_pipelines
 from lowering.passes.recompute import recompute as recompute
 from lowering.passes.recompute_cheap import recompute_cheap as recompute_cheap
 from lowering.passes.resolve_collectives import resolve_collectives as resolve_collectives
+from lowering.passes.resolve_cycle_stamps import resolve_cycle_stamps as resolve_cycle_stamps
 from lowering.passes.resolve_draws import resolve_draws as resolve_draws
 from lowering.passes.resolve_norms import resolve_norms as resolve_norms
 from lowering.passes.select_cheap_branches import (

@@ -173,7 +173,9 @@ def _refuse_constraint_over_other_axes(sharding: Any, mesh: AbstractMesh, line: 
 def _shard_map_error(used: Any, mesh: AbstractMesh | None, line: str) -> DeviceMeshError:
     if mesh is None:
         return _device_mesh_error(
-            f"`shard_map` (or `pmap`) over a mesh of {used.size} JAX devices", line
+            f"`shard_map` (or `pmap`) over a mesh of {used.size} JAX devices",
+            line,
+            "write jax.vmap for jax.pmap, which computes the same; or ",
         )
     return DeviceMeshError(
         f"`shard_map` over a mesh with the axes {dict(used.shape)}, and the meshes of the IPUs "

@@ -103,7 +103,10 @@ class ProgramTimer:
         self.options, self.target = options, options.compute_target
         self._known = known or KnownKernels()
         self._settings = KernelSettings(
-            self.target, options.host, options.reorders, options.exchange_goal
+            self.target,
+            options.host,
+            options.reorders,
+            options.exchange_goal,
         )
         self.layouts = SharedLayouts(program, facts.updates_with(options.donated))
         self.kernels: dict[int, KernelCost] = {}

@@ -120,6 +120,7 @@ for name, between in refused.items():
                 ipu.compile(fn, engine=engine).lower(x)
             except ipu.errors.DeviceMeshError as error:
                 assert "cross_replica_sum" in str(error) and "where: " in str(error), error
+                assert name == "reshard" or "write jax.vmap for jax.pmap" in str(error), error
                 print(name, str(error).splitlines()[0][:40])
             else:
                 raise AssertionError(name)

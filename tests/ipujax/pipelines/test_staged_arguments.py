@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -230,6 +231,60 @@ def test_what_cannot_be_differentiated_is_a_type_error(kind: str) -> None:
         PipelineTypeError, match=re.escape("params['more'] is to be differentiated")
     ):
         value_and_grad(mlp_loss, micro_batches=4)({**mlp_params(), "more": leaf}, mlp_batch())
+
+
+def test_a_module_of_equinox_is_split_as_the_error_says() -> None:
+    module = eqx.nn.MLP(4, "scalar", 8, 1, key=jax.random.key(0))
+    x = normal(1, 8, 4)
+
+    def loss(module: Any, x: Any) -> Any:
+        return jnp.mean(jax.vmap(module)(x) ** 2)
+
+    with pytest.raises(PipelineTypeError, match=r"module\.activation is to be") as refusal:
+        value_and_grad(loss, micro_batches=4, stages=2)(module, x)
+    assert "eqx.partition(module, eqx.is_inexact_array)" in str(refusal.value)
+    arrays, rest = eqx.partition(module, eqx.is_inexact_array)
+    step = value_and_grad(
+        lambda arrays, x: loss(eqx.combine(arrays, rest), x), micro_batches=4, stages=2
+    )
+    value, grads = jax.jit(step)(arrays, x)
+    expected, plain = eqx.filter_value_and_grad(loss)(module, x)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    assert relative_distance(grads, plain) < 1e-5
+
+
+def test_a_module_of_nnx_is_split_as_the_error_says() -> None:
+    nnx = pytest.importorskip("flax.nnx", reason="flax is not installed")
+    rngs = nnx.Rngs(0)
+    module = nnx.Sequential(nnx.Linear(4, 1, rngs=rngs), nnx.Dropout(0.1, rngs=rngs))
+    with pytest.raises(PipelineTypeError, match="is to be differentiated, and is") as refusal:
+        value_and_grad(lambda module, x: module(x).mean(), micro_batches=4)(module, normal(1, 8, 4))
+    assert "nnx.split(module, nnx.Param, ...)" in str(refusal.value)
+
+
+def draw(w: Any, x: Any, key: Any) -> Any:
+    return jnp.mean(x @ w) + jax.random.uniform(key)
+
+
+@pytest.mark.parametrize("micro_batches", [2, 4])
+def test_legacy_keys_are_not_split(micro_batches: int) -> None:
+    step = value_and_grad(draw, micro_batches=micro_batches, stages=1)
+    w, x, key = normal(0, 3, 2), normal(1, 8, 3), jax.random.PRNGKey(3)
+    with pytest.raises(
+        PipelineError, match=r"key is uint32\[2\], which is what jax.random.PRNG"
+    ) as e:
+        step(w, x, key)
+    assert "jax.random.wrap_key_data(key)" in str(e.value)
+    value, _ = step(w, x, jax.random.wrap_key_data(key))
+    folded = [jax.random.fold_in(jax.random.wrap_key_data(key), i) for i in range(micro_batches)]
+    expected = jnp.mean(x @ w) + jnp.mean(jnp.stack([jax.random.uniform(k) for k in folded]))
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+
+
+def test_two_rows_of_unsigned_numbers_are_a_batch() -> None:
+    step = value_and_grad(lambda w, ids: jnp.mean(w[ids]), micro_batches=2, stages=1)
+    value, _ = step(jnp.arange(4.0), jnp.array([1, 3], jnp.uint32))
+    assert value == 2
 
 
 @pytest.mark.parametrize("index", [-1, 1.5, "one", None])
