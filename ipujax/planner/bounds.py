@@ -8,6 +8,10 @@ import numpy as np
 
 from ipujax.planner.alternative import ROUNDING, Alternative
 from ipujax.planner.stage_costs import Cuts
+from ipujax.planner.stage_graph import StageGraph, sum_path
+from ipujax.planner.task_times import BACKWARD, COLUMNS, FORWARD, LEFT, UPDATE, WEIGHTS
+
+_EXCESS = 1e-9  # of an IPU's memory, which may be a rounding error
 
 
 class StageTables:
@@ -78,3 +82,21 @@ def least_seconds_of_any_cut(alternative: Alternative) -> float:
     )
     work = alternative.timed.micro_batches * (forward + backward + weight)
     return max((work + update) / alternative.num_ipus, forward + backward)
+
+
+def least_seconds_of_graph(alternative: Alternative, graph: StageGraph) -> float:
+    """Returns a bound on the seconds of the cuts of a graph, inf if none of them fits in memory.
+
+    It is the work of a mean IPU, with what goes to host memory; and an IPU of mean memory needs no
+    more than the others at any of its moments.
+    """
+    work = np.zeros((alternative.stages, COLUMNS))
+    work[:, [FORWARD, BACKWARD, WEIGHTS]] = alternative.timed.micro_batches
+    work[:, UPDATE] = 1.0
+    least = graph.find_rest(sum_path(alternative, work / alternative.num_ipus))[0, 0]
+    memory = [paths[paths[:, :, LEFT].sum(axis=1).argmax()] for paths in alternative.memory_paths]
+    if memory:
+        excess = graph.find_rest(sum_path(alternative, np.mean(memory, axis=0)))[0, 0]
+        if excess > _EXCESS:
+            return np.inf
+    return float(least)

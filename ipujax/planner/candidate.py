@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ipujax.planner.alternative import ROUNDING, Alternative
-from ipujax.planner.bounds import StageTables, least_seconds_of_any_cut
+from ipujax.planner.bounds import StageTables, least_seconds_of_any_cut, least_seconds_of_graph
 from ipujax.planner.cut_search import (
     CutParts,
     FoundCut,
@@ -77,7 +77,7 @@ class Candidate:
         """Finds some cut, and a bound on all that takes little time to find.
 
         Args:
-          limit: seconds that a cut should take less than, to be worth more work.
+          limit: seconds that a cut should take less than, to be looked for.
           is_out_of_time: whether to stop.
         """
         if self.given is not None:
@@ -89,9 +89,12 @@ class Candidate:
         if cut is None:
             self.found, self.least = FoundCut(None, math.inf, proven=True), math.inf
             return
+        graph = StageGraph(tables.possible)
+        self.least = max(self.least, least_seconds_of_graph(self.alternative, graph))
+        if self.least >= limit:
+            return
         self._bounds = PathBounds(self.alternative)
         self._bounds.start_with(cut)
-        graph = StageGraph(tables.possible)
         self.found = find_rough_cut(self.alternative, graph, self._bounds, limit, is_out_of_time)
         self.least = max(self.least, self._bounds.seconds)
 

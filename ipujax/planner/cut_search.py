@@ -25,7 +25,6 @@ _TOGETHER = 256  # cuts whose schedules are timed at once
 _MOST_MOVED = 1 << 16  # tasks that are timed while boundaries are moved
 _FEWEST_MOVES = 16
 _ROUNDS_OF_FIRST = 3  # before all alternatives have had these
-_MOVES_OF_ROUGH = 2
 _MOST_PAIRS = 1 << 11  # cuts with two boundaries moved that are timed at once
 _MOST_TIMED = 1 << 23  # tasks of the cuts that are timed rather than divided
 
@@ -54,8 +53,7 @@ def find_rough_cut(
 ) -> FoundCut:
     """Finds a cut of an alternative quickly, and a bound on all: see `find_good_cut`."""
     bounds.tighten(graph, limit, _ROUNDS_OF_FIRST, is_out_of_time)
-    moves = _MOVES_OF_ROUGH if bounds.seconds < limit else 0
-    return move_boundaries(alternative, np.array(bounds.cuts), moves)
+    return move_boundaries(alternative, np.array(bounds.cuts), moves=0)
 
 
 def find_good_cut(

@@ -135,9 +135,9 @@ class _Search:
         Where the user interrupts it, the best plan that is known by then is given.
         """
         try:
-            with show_progress("plan", 2 * len(self._candidates)) as progress:
+            with show_progress("plan", len(self._candidates)) as progress:
                 self._find_rough_cuts(progress)
-                self._find_good_cuts(progress)
+                self._find_good_cuts(self._known)
                 self._find_fastest_cuts()
         except KeyboardInterrupt:
             if not any(candidate.found.cut for candidate in self._known):
@@ -154,17 +154,21 @@ class _Search:
         Raises:
           PlanError: there is no schedule with such numbers.
         """
-        seen = set[Kind]()
+        seen, are_firsts_improved = set[Kind](), False
         for number, candidate in enumerate(self._candidates):
             progress.show_step(candidate.alternative.name)
             self._unseen = self._candidates[number:]
             is_late = math.isfinite(self._fastest) and self._is_past(_OF_ROUGH_CUTS)
             if is_late and candidate.given is None:
                 break
+            if candidate.kind in seen and not are_firsts_improved:
+                are_firsts_improved = True
+                self._find_good_cuts(sorted(self._known, key=_rank)[:_MOST_IMPROVED])
             is_needed = candidate.least < self._fastest or candidate.kind not in seen
             if is_needed and candidate.alternative.timed.schedule is not None:
+                limit = self._fastest if candidate.kind in seen else math.inf
+                candidate.find_rough_cut(limit, self._is_past)
                 seen.add(candidate.kind)
-                candidate.find_rough_cut(self._fastest, self._is_past)
                 self._known.append(candidate)
         else:
             self._unseen = ()
@@ -176,10 +180,9 @@ class _Search:
             "in training; replicas must divide both them and the IPUs",
         )
 
-    def _find_good_cuts(self, progress: ProgressLine) -> None:
-        """Finds a good cut for each alternative that may be faster than the best one."""
-        for candidate in sorted(self._known, key=lambda one: one.found.seconds):
-            progress.show_step(candidate.alternative.name)
+    def _find_good_cuts(self, candidates: Sequence[Candidate]) -> None:
+        """Finds a good cut for each of some alternatives that may be faster than the best one."""
+        for candidate in sorted(candidates, key=lambda one: one.found.seconds):
             if candidate.may_be_faster(self._fastest) and not self._is_past(_OF_GOOD_CUTS):
                 candidate.find_good_cut(self._fastest, self._is_past)
 

@@ -104,7 +104,7 @@ def test_long_searches_show_progress(
     assert "plan:" not in capsys.readouterr().err
     monkeypatch.setattr("ipujax.ground.progress_line._QUIET_SECONDS", -1.0)
     search(costs, ipus=2, micro_batches=4, schedules="gpipe", recompute=False)
-    assert "plan: 2 of 4, gpipe" in capsys.readouterr().err
+    assert "plan: 2 of 2, gpipe" in capsys.readouterr().err
 
 
 def test_an_interrupted_search_gives_the_best_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
