@@ -64,6 +64,7 @@ from .scopes import attribute_scope_name as attribute_scope_name
 from .scopes import current_device as current_device
 from .scopes import frontend_attribute as frontend_attribute
 from .scopes import ipu_scope as ipu_scope
+from .scopes import keep_lines_apart as keep_lines_apart
 from .seed_counters import offset_seed_counters as offset_seed_counters
 from .supersteps import LAUNCH_CYCLES as LAUNCH_CYCLES
 from .supersteps import BetweenIpus as BetweenIpus

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from ipujax.doors import graphs
 from ipujax.doors.graphs import GRADIENT, Evaluation, Graph, Named, Node, Ref
 from ipujax.doors.onnx import ONNX, ConvertedGraph
+from ipujax.operators import keep_lines_apart
 from ipujax.popart.options import RecomputationType
 from ipujax.popart.popart_recomputation import NamingOperators, choose_recomputed_results
-from lowering import marks
 
 
 @dc.dataclass(frozen=True, eq=False, kw_only=True)
@@ -98,7 +98,7 @@ class Forward(graphs.Forward):
         def evaluate(values: Named) -> Named:
             operators = self.count_gradients_of(ONNX, values)
             operators = NamingOperators(operators) if self.recomputed else operators
-            with marks.keep_lines_apart():
+            with keep_lines_apart():
                 named = Evaluation(operators, self.placement.scopes)(self.graph, values, key)
             return {name: named[name] for name in result_names if name in named}
 

@@ -50,3 +50,7 @@ __all__ = [
     "tile_put_sharded",
     "utils",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -28,3 +28,7 @@ __all__ = [
     "put_sharded",
     "vertex",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
