@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -125,7 +126,7 @@ def test_a_script_with_vertices_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "weigh.cpp").write_text(CODE)
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "ipujax.tessellate", "script.py", str(tmp_path / "weigh.cpp")]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
