@@ -59,6 +59,8 @@ from . import slicing_ops as slicing_ops
 from . import statistics_ops as statistics_ops
 from . import summary_ops as summary_ops
 from . import targets as targets
+from . import tessellate as tessellate
+from . import tiles as tiles
 from . import training as training
 from . import utils as utils
 from .comparison import compare as compare

@@ -15,7 +15,9 @@ from . import pipelines as pipelines
 from . import schedules as schedules
 from .compiler import count_ipus_and_replicas as count_ipus_and_replicas
 from .compiler import count_unconfigured_ipus as count_unconfigured_ipus
+from .compiler import emulate_machine as emulate_machine
 from .compiler import lower as lower
+from .compiler import lower_for_machine as lower_for_machine
 from .fusion import fuse as fuse
 from .fusion import is_merging_iterations_faster as is_merging_iterations_faster
 from .fusion import is_one_kernel as is_one_kernel
@@ -68,6 +70,7 @@ from .machine import trace as trace
 from .ops import depends_on_replica_count as depends_on_replica_count
 from .ops import find_actions_outside_compiled_code as find_actions_outside_compiled_code
 from .ops import find_divergent_conditions as find_divergent_conditions
+from .ops import list_called_targets as list_called_targets
 from .passes import RowSplit as RowSplit
 from .passes import align_replicas_at_collectives as align_replicas_at_collectives
 from .passes import asks_to_offload_state as asks_to_offload_state

@@ -8,7 +8,13 @@ from typing import TypeVar
 
 from lowering.ground import InternalError, Options, ShardError
 from lowering.ir import Program, to_text, verify_after_pass
-from lowering.jaxprs import ClosedJaxpr, JaxprVerifier, has_wide_values, keep_wide_values
+from lowering.jaxprs import (
+    ClosedJaxpr,
+    JaxprVerifier,
+    has_wide_avals,
+    has_wide_values,
+    keep_wide_values,
+)
 from lowering.passes import (
     add_missing_batching_rules,
     brings_ipus,
@@ -20,6 +26,7 @@ from lowering.passes import (
     drop_idle_loops,
     drop_recomputed_enqueues,
     drop_shardings,
+    emulate_partial_sums,
     find_used_shards,
     inline_calls,
     inline_single_device_shard_maps,
@@ -38,6 +45,7 @@ from lowering.passes import (
     plan_pipelines,
     recompute_cheap,
     resolve_collectives,
+    resolve_cycle_stamps,
     resolve_draws,
     resolve_norms,
     select_cheap_branches,
@@ -49,7 +57,17 @@ _Level = TypeVar("_Level", ClosedJaxpr, Program)
 
 
 def lower(closed: ClosedJaxpr, options: Options) -> Program:
+    """Lowers a traced function to the Program of all IPUs of a replica, as it runs on a host.
+
+    Arguments and errors are those of `lower_for_machine`.
+    """
+    return emulate_machine(lower_for_machine(closed, options), options)
+
+
+def lower_for_machine(closed: ClosedJaxpr, options: Options) -> Program:
     """Lowers a traced function to the Program of all IPUs of a replica.
+
+    An IPU adds up products of float16 as it was asked to, and `emulate_machine` has hosts do so.
 
     Args:
       closed: the whole function, whose constants are no Refs (see `passes.discharge_refs` for
@@ -63,6 +81,20 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     """
     with keep_wide_values(wide=has_wide_values(closed)):
         return _run_passes(closed, options)
+
+
+def emulate_machine(program: Program, options: Options) -> Program:
+    """Returns the program that computes on a host what the IPU computes by itself.
+
+    Args:
+      program: what `lower_for_machine` returned.
+      options: the options that it was lowered with.
+    """
+    if not options.number_formats:
+        return program
+    with keep_wide_values(wide=has_wide_avals(program.avals)):
+        program = emulate_partial_sums(program, options.partials)
+    return _PassReporter(options)("emulate_partial_sums", program, has_copies=True)
 
 
 def _run_passes(closed: ClosedJaxpr, options: Options) -> Program:
@@ -92,6 +124,8 @@ def _run_passes(closed: ClosedJaxpr, options: Options) -> Program:
     closed = show("resolve_norms", norms)
     # Before faults are watched: with one replica a collective is no operation at all.
     closed = show("resolve_collectives", resolve_collectives(closed, replicas))
+    # Before number formats are emulated, which the machine does by itself.
+    closed = show("resolve_cycle_stamps", resolve_cycle_stamps(closed, options.count_cycles))
     # Before other passes look for stores and loads.
     closed = show("keep_small_values_on_tiles", keep_small_values_on_tiles(closed, options))
     # Before faults are watched: they are those of the results before rounding to float16.
@@ -120,11 +154,9 @@ def _run_passes(closed: ClosedJaxpr, options: Options) -> Program:
     # Last before placement: it decides which tasks there are, and which values pass between them.
     closed = show("plan_pipelines", plan_pipelines(closed, options, ipus))
 
-    placed = place(closed)
-    program = partition(placed, name=options.name, ipus=ipus, replicas=replicas)
-    emulates = emulates or bool(faults)
+    program = partition(place(closed), name=options.name, ipus=ipus, replicas=replicas)
     program = dc.replace(program, instances=options.instances, faults=faults)
-    program = show("partition", dc.replace(program, draws=draws, emulates=emulates))
+    program = show("partition", dc.replace(program, draws=draws, emulates=emulates or bool(faults)))
     # These passes change kernels, each of one IPU, one stage and one iteration. Then loop variables
     # that bodies keep in streaming memory are stored there, and loads go where they are needed.
     for change in (*_combining_passes(options), keep_loop_variables_stored, load_late):

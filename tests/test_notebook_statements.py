@@ -387,3 +387,33 @@ def test_plans_change_no_number_and_are_for_one_function(seen: Read) -> None:
     assert cuts.all(r"differ by less than \S+: (\w+)") == ["True", "True"]
     assert cuts.all(r"(no plan fits in memory) - the nearest has 8 stages")
     assert cuts.all(r"^the plan was (made for another function)")
+
+
+def test_tutorials_of_poplar_compute_what_numpy_does(seen: Read) -> None:
+    poplar = seen("17")
+    differences = [float(each) for each in poplar.all(r"largest difference from NumPy: (\S+)")]
+    assert len(differences) == 4
+    assert max(differences) < 1e-4
+    assert poplar.all(r"^(copy 'Copy' reads element 0 of 'v3', which nothing has written)")
+    before, after = poplar.numbers(r"mass before and after: (\S+), (\S+)")
+    assert before == pytest.approx(after, rel=1e-5)
+
+
+def test_cycles_of_tiles_are_near_published_ones(seen: Read) -> None:
+    poplar = seen("17")
+    assert poplar.all(r"^ipu\d: worst (\S+),") == ["64,373", "53,807"]
+    pairs = poplar.all(r"^ +(?:64|128|256|512) +(\S+) +(\S+)$")
+    assert len(pairs) == 4
+    for measured, modelled in pairs:
+        assert _number(modelled) == pytest.approx(_number(measured), rel=0.03)
+    step, compute, exchange = poplar.numbers(
+        r"^(\d+) cycles a step: (\d+) compute and sync, (\d+) exchange"
+    )
+    assert step == compute + exchange
+    # A block of 8 x 8 points needs 36 around it; 6 cycles a point, a launch and a sync.
+    assert compute == 20 + 6 * 64 + 11 + 100
+    assert poplar.number(r"a tile receives at most (\d+) bytes") == 4 * 36
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))

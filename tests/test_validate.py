@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -16,7 +17,7 @@ from lowering.machine import IPU1, IPU2, IPU21
 from validation import FAMILIES, finite_differences, predict, stencil, throughput
 from validation import __main__ as validate
 from validation.models import bert, efficientnet, resnet, training, vit
-from validation.models.variables import shapes, stage_shapes, struct
+from validation.models.variables import Variables, shapes, stage_shapes, struct
 from validation.row import BrokenRowError, Prediction, Row, SkipError, parse, target_of
 
 BOW = "Bow, 1 IPU, 1472 tiles, 1.85 GHz"
@@ -258,7 +259,7 @@ SERVED = {"phase": "inference", "precision": "fp16", "batch": 1}
         ({"op": "2D heat equation"}, "no 'mesh' of two or three sizes"),
         ({"op": "2D heat equation", "mesh": [2, 9], "iterations": 1}, "no points for every IPU"),
         ({"op": "3D diffusion, space order 6", "mesh": [9, 9, 9], "iterations": 1}, "space order"),
-        ({**SERVED, "model": "deberta-torch-fp32"}, "the sizes of the model are not said"),
+        ({**SERVED, "model": "roformer-tf-fp32"}, "the sizes of the model are not said"),
         ({**SERVED, "model": "bert-torch-fp32", "precision": "int8"}, "no inference in int8"),
     ],
 )
@@ -349,12 +350,29 @@ def test_bert_is_set_up_as_published(
     assert (setup.ipus, len(setup.stages)) == (ipus, stages)
 
 
+@pytest.mark.parametrize(
+    ("framework", "popart"),
+    [("PopART", True), ("PyTorch SDK3.1", True), ("TF1 SDK3.0", False), ("TensorFlow2", False)],
+)
+def test_tensorflow_alone_fuses_lines(framework: str, popart: bool) -> None:
+    setup = setup_of("Bow Pod16", model="BERT-Large Phase 1 SL128", framework=framework)
+    assert setup.popart == popart
+
+
+@pytest.mark.parametrize(("multiple", "tokens"), [(1, 49), (8, 56)])
+def test_swin_pads_its_windows_to_whole_grains(multiple: int, tokens: int) -> None:
+    block = dc.replace(vit.SWIN_BASE, multiple=multiple).parts()[1]
+    x = struct(jnp.float16, 1, 14, 14, 128)
+    found = jax.make_jaxpr(lambda x: block(Variables(jnp.float16), x))(x)
+    assert f"f16[4,4,{tokens},{tokens}]" in str(found)  # windows, heads, scores
+
+
 def test_packed_sequences_count_more_than_once() -> None:
     assert setup_of("Bow Pod16", model="BERT-Large Ph1 packed").per_example == 1.17
 
 
 @pytest.mark.parametrize(
-    ("pod", "given", "size"), [(16, 3520, 20), (64, 2560, 20), (16, 5632, 22), (256, None, 20)]
+    ("pod", "given", "size"), [(16, 3520, 22), (64, 2560, 20), (16, 5632, 22), (256, None, 20)]
 )
 def test_resnet_takes_micro_batches_that_divide_the_global_batch(
     pod: int, given: int | None, size: int

@@ -23,12 +23,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from ipujax.scopes import partials_type
 from lowering.machine import ModelOptions, model
 from lowering.machine.profile import Memory
 from lowering.machine.target import Target
 from validation.models import bert, efficientnet
 from validation.models.variables import Variables, shapes, struct
-from validation.program import lowered, predict_program
+from validation.program import as_popart, lowered, predict_program
 from validation.row import Prediction, Row, SkipError
 
 HALF, I32 = jnp.float16, jnp.int32
@@ -81,7 +82,7 @@ def _edge(target: Target) -> Memory:
     def run(values: Any, images: Any) -> Any:
         return network.logits(Variables(HALF, values), images)
 
-    return predict_program(run, [variables, images], target).memory
+    return predict_program(as_popart(run), [variables, images], target).memory
 
 
 @functools.cache
@@ -124,8 +125,13 @@ def _tiny(target: Target) -> Memory:
 
 
 def _with_layers_apart(function: Callable[..., Any], args: Sequence[Any], target: Target) -> Memory:
-    """The memory of a program whose operations share no control code."""
-    program = lowered(function, args)
+    """The memory of a program with half partials whose operations share no control code."""
+
+    def run(*given: Any) -> Any:
+        with partials_type(HALF):
+            return function(*given)
+
+    program = lowered(as_popart(run), args)
     shared = model(program, ModelOptions(target=target)).memory
     apart = model(program, ModelOptions(target=target, outlines=False)).memory
     control = apart.tile_categories["control_code"]

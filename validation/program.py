@@ -15,7 +15,7 @@ from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.optimizers import CrossReplicaOptimizer
 from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
 from ipujax.scopes import partials_type
-from lowering import Options, lower
+from lowering import Options, lower, marks
 from lowering.machine import ModelOptions, Profile, model
 from lowering.machine.target import Target
 from validation.models.variables import Shapes, Variables
@@ -32,12 +32,23 @@ def lowered(
     return lower(closed, Options(num_ipus=num_ipus, allow_recompute=recompute))
 
 
+def as_popart(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as PopART compiles it, which runs each line's operations on their own."""
+
+    def run(*given: Any) -> Any:
+        with marks.keep_lines_apart():
+            return function(*given)
+
+    return run
+
+
 def predict_program(
     function: Callable[..., Any],
     args: Sequence[Any],
     target: Target,
     num_ipus: int = 1,
     recompute: bool = False,
+    **options: Any,
 ) -> Profile:
     """What one call of a function costs.
 
@@ -47,10 +58,11 @@ def predict_program(
       target: the chip.
       num_ipus: of the device; what the shards leave is used for replicas.
       recompute: as `IPUConfig.allow_recompute`.
+      options: more for `ModelOptions`.
     """
     return model(
         lowered(function, args, num_ipus, recompute),
-        ModelOptions(target=target, merged_bytes=MERGED_BYTES),
+        ModelOptions(target=target, merged_bytes=MERGED_BYTES, **options),
     )
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import cast
 
+import jax
+
+from lowering.machine import estimate_tile_cycles
 from lowering.machine.planner import amp_cycles
 from lowering.machine.planner.planner_constants import DATA_PATH_BYTES, SUPERSTEP_CYCLES
 from lowering.machine.target import Number, Target
@@ -29,7 +32,15 @@ def predict(row: Row) -> Prediction | None:
     if copy:
         moved = int(copy[1]) * (1024 if copy[2] == "kib" else 1)
         return Prediction(cycles=SUPERSTEP_CYCLES + moved / DATA_PATH_BYTES, bytes=moved)
+    if row.text.startswith("poplibs scaled add") and "on one tile" in row.text:
+        return Prediction(cycles=_scaled_add(int(row.number("elements")), row))
     return None
+
+
+def _scaled_add(elements: int, row: Row) -> float:
+    y, factor = (jax.ShapeDtypeStruct(shape, row.dtype) for shape in ((elements,), ()))
+    traced = jax.jit(lambda y, factor, x: y + factor * x).trace(y, factor, y)
+    return estimate_tile_cycles(traced.jaxpr, row.target)
 
 
 def _matmul(row: Row) -> Prediction:

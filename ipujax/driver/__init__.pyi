@@ -3,6 +3,7 @@
 from . import comparison as comparison
 from . import executable_cache as executable_cache
 from . import ipu_compiler as ipu_compiler
+from . import native_code as native_code
 from .compile_stages import Traced as Traced
 from .compiler import CompiledFunction as CompiledFunction
 from .compiler import compile as compile

@@ -34,11 +34,13 @@ from ipujax.system import SYSTEM, LogicalDevice
 from lowering import (
     Options,
     depends_on_replica_count,
+    emulate_machine,
     has_wide_values,
     ir,
     jaxpr,
     limit_dir_to,
     lower,
+    lower_for_machine,
     ops,
 )
 
@@ -132,7 +134,7 @@ class Traced(BoundToProcess):
             closed, signature = split_stacked_arrays(
                 self.jaxpr, self.signature, self.settings, device
             )
-            program = lower(watch.record_errors_of_callbacks(closed), options)
+            program = lower_for_machine(watch.record_errors_of_callbacks(closed), options)
             replicas = program.replicas // options.instances
             prepare_queues(program, device, replicas)
             warn_of_divergent_conditions(self.name, self.jaxpr, program.replicas)
@@ -152,7 +154,7 @@ class Lowered(BoundToProcess):
       traced: the traced function that was lowered.
       device: the logical device.
       options: the options of the compiler.
-      program: the Program for all IPUs of the device.
+      machine_program: the Program for all IPUs of the device, as these compute it.
       watch: records what the program's callbacks raise.
       closed: the function that was lowered, whose stacked arrays may be split over the IPUs.
       signature: how arguments and results become flat.
@@ -161,7 +163,7 @@ class Lowered(BoundToProcess):
     traced: Traced
     device: LogicalDevice
     options: Options
-    program: ir.Program
+    machine_program: ir.Program
     watch: Watch
     closed: jaxpr.ClosedJaxpr
     signature: Signature
@@ -185,9 +187,18 @@ class Lowered(BoundToProcess):
         return ir.to_text(self.program, origins=origins)
 
     @property
+    def program(self) -> ir.Program:
+        """The Program for all IPUs of the device, which computes on a host what these do."""
+        return self._emulating_program
+
+    @functools.cached_property
+    def _emulating_program(self) -> ir.Program:
+        return emulate_machine(self.machine_program, self.options)
+
+    @property
     def replicas(self) -> int:
         """The number of replicas that run in this process."""
-        return self.program.replicas // self.options.instances
+        return self.machine_program.replicas // self.options.instances
 
     @functools.cached_property
     def has_equal_replicas(self) -> bool:
@@ -285,8 +296,8 @@ class Lowered(BoundToProcess):
 
         Number formats and faults are emulated on CPUs and GPUs only, to compute as an IPU does.
         """
-        if not self.program.emulates:
-            return self.program
+        if not self.machine_program.emulates:
+            return self.machine_program
         return lower(self.closed, self._modelled_options)
 
     @property

@@ -29,6 +29,7 @@ from lowering import (
     ir,
     jaxpr,
     list_lines_with_shardings,
+    machine,
     variants,
 )
 
@@ -82,7 +83,15 @@ def build_compiler_options(settings: Settings, device: LogicalDevice) -> Options
         partials=_partial_result_types(device),
         io_tiles=io_tiles.num_io_tiles > 0 and io_tiles.place_ops_on_io_tiles,
         has_remote=_system_has_remote_memory(device),
+        count_cycles=functools.partial(_count_cycles, device),
     )
+
+
+def _count_cycles(device: LogicalDevice, closed: jaxpr.ClosedJaxpr) -> int:
+    """Returns the modelled cycles of a jaxpr on the chip of a device."""
+    from ipujax.report import choose_chip  # most programs read no clock
+
+    return machine.estimate_function_cycles(closed, choose_chip(device.config, None))
 
 
 def _partial_result_types(device: LogicalDevice) -> tuple[tuple[str, str], ...]:

@@ -7,7 +7,8 @@ import gc
 import threading
 from collections.abc import Generator
 
-_OBJECTS = 20_000  # new ones before the collector looks at them; 700 by default
+_OBJECTS = 50_000  # new ones before the collector looks at them; 700 by default
+_PASSES = 1000  # over middle-aged objects before one over all; 10 by default
 _lock = threading.Lock()
 _threads = 0
 _before = (0, 0, 0)
@@ -26,7 +27,8 @@ def collect_garbage_seldom() -> Generator[None]:
         if not _threads:
             _before = gc.get_threshold()
             if _before[0]:
-                gc.set_threshold(max(_OBJECTS, _before[0]), *_before[1:])
+                often, middle, rarely = _before
+                gc.set_threshold(max(_OBJECTS, often), middle, max(_PASSES, rarely))
         _threads += 1
     try:
         yield

@@ -32,12 +32,13 @@ def shorten_call_path(path: Sequence[str]) -> str:
     """Formats a call path as `resnet.py:17 > :5`: each file once for consecutive frames in it.
 
     Args:
-      path: frames as `file:line (function)` or `cell 2, line 7 (function)`, the outermost first.
+      path: frames as `file:line (function)` or `cell 2, line 7 (function)`, the outermost first;
+        the function may be left out.
     """
     texts: list[str] = []
     previous_file = ""
     for frame in path:
-        location = frame.rpartition(" (")[0]
+        location = frame.rpartition(" (")[0] or frame
         file, separator, line = location.rpartition(
             ", line " if location.startswith("cell ") else ":"
         )

@@ -21,6 +21,9 @@ from . import slicing as slicing
 from . import statistics_ops as statistics_ops
 from . import summary as summary
 from .all_to_all import all_gather as all_gather
+from .closed_over import is_mapped as is_mapped
+from .closed_over import is_traced as is_traced
+from .closed_over import lift_closed_over as lift_closed_over
 from .collectives import divide_total as divide_total
 from .collectives import has_sums_in_loops as has_sums_in_loops
 from .cross_replica import cross_replica_mean as cross_replica_mean
@@ -50,6 +53,7 @@ from .nn.multi_conv import multi_conv as multi_conv
 from .nn.sampled_losses import nce_loss as nce_loss
 from .nn.sampled_losses import sampled_softmax_loss as sampled_softmax_loss
 from .printing import print_array as print_array
+from .random_keys import choose_random_key as choose_random_key
 from .replica_groups import REDUCTIONS as REDUCTIONS
 from .replica_groups import exchange_in_group as exchange_in_group
 from .replica_groups import gather_group as gather_group
@@ -60,11 +64,14 @@ from .scopes import attribute_scope_name as attribute_scope_name
 from .scopes import current_device as current_device
 from .scopes import frontend_attribute as frontend_attribute
 from .scopes import ipu_scope as ipu_scope
+from .scopes import keep_lines_apart as keep_lines_apart
 from .seed_counters import offset_seed_counters as offset_seed_counters
 from .supersteps import LAUNCH_CYCLES as LAUNCH_CYCLES
+from .supersteps import BetweenIpus as BetweenIpus
 from .supersteps import Superstep as Superstep
 from .supersteps import TileNumbers as TileNumbers
 from .supersteps import cycles_of_function as cycles_of_function
 from .supersteps import linear_tile_bounds as linear_tile_bounds
+from .supersteps import read_modelled_clock as read_modelled_clock
 from .supersteps import run_superstep as run_superstep
 from .supersteps import tile_cycles_of as tile_cycles_of

@@ -203,6 +203,9 @@ def stochastic_rounding(override: bool) -> Generator[None]:
         yield
 
 
+keep_lines_apart = marks.keep_lines_apart
+
+
 def attribute_scope_name(name: str, value: str) -> str:
     """Returns the name of a `jax.named_scope` that gives its operations a frontend attribute."""
     return marks.write_mark(marks.ATTRIBUTE, name, value)

@@ -13,6 +13,9 @@ from lowering import jaxpr, machine, ops
 LAUNCH_CYCLES = machine.LAUNCH
 """Cycles for starting the workers of a tile, which reports add to those of vertices."""
 
+read_modelled_clock = ops.read_modelled_clock
+
+BetweenIpus = ops.BetweenIpus
 Superstep = ops.Superstep
 TileNumbers = ops.TileNumbers
 

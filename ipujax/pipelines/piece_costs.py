@@ -31,6 +31,7 @@ class PieceCosts:
       weight: seconds of the gradients of its parameters.
       activation_bytes: bytes that wait for the backward pass, beside the parameters.
       workspace_bytes: bytes that are needed only meanwhile; 0 where nobody measured them.
+      kept: which of its arguments, and of its results after them, are among what waits, with bytes.
     """
 
     forward: float
@@ -38,6 +39,7 @@ class PieceCosts:
     weight: float
     activation_bytes: float
     workspace_bytes: float
+    kept: tuple[tuple[int, float], ...] = ()
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -107,19 +109,34 @@ class Piece:
 
         return jax.vjp(run, *(flat[number] for number in wanted))
 
-    def _bytes_that_wait(self) -> float:
-        """Returns the bytes that are left for the backward pass, beside the parameters."""
-        found: list[float] = []
+    def _find_what_waits(self) -> tuple[float, tuple[tuple[int, float], ...]]:
+        """Returns the bytes that are left for the backward pass, beside the parameters.
+
+        And which arguments and results are among that, as `PieceCosts.kept`.
+        """
+        found: list[tuple[float, tuple[tuple[int, float], ...]]] = []
 
         def run(*flat: Any) -> None:
             smooth = [i for i, x in enumerate(flat) if _is_smooth(x)]
-            _, pullback = self._differentiate(flat, smooth)
+            results, pullback = self._differentiate(flat, smooth)
             parameters = {id(x) for x in itertools.compress(flat, self.is_parameter)}
             kept = {id(x): x for x in jax.tree.leaves(pullback) if id(x) not in parameters}
-            found.append(float(sum(x.size * x.dtype.itemsize for x in kept.values())))
+            sizes = {number: float(x.size * x.dtype.itemsize) for number, x in kept.items()}
+            outside = dict(enumerate(flat)) | dict(
+                zip(self._smooth_results(), results, strict=True)
+            )
+            known = {id(x): number for number, x in reversed(outside.items()) if id(x) in sizes}
+            kept_outside = tuple((number, sizes[key]) for key, number in known.items())
+            found.append((sum(sizes.values()), kept_outside))
 
         jax.eval_shape(run, *map(_shape_of, self.closed.in_avals))
         return found[0]
+
+    def _smooth_results(self) -> list[int]:
+        """Returns the numbers of the results that have derivatives, after those of arguments."""
+        count = len(self.closed.in_avals)
+        results = map(_shape_of, self.closed.out_avals)
+        return [count + number for number, aval in enumerate(results) if _is_smooth(aval)]
 
     def _build_costs(self, seconds: Sequence[float], space: float) -> PieceCosts:
         if len(seconds) == 1:
@@ -127,8 +144,9 @@ class Piece:
         forward, with_inputs, with_all = seconds
         with_inputs = max(with_inputs, forward)
         with_all = max(with_all, with_inputs)
+        waiting, kept = self._find_what_waits()
         return PieceCosts(
-            forward, with_inputs - forward, with_all - with_inputs, self._bytes_that_wait(), space
+            forward, with_inputs - forward, with_all - with_inputs, waiting, space, kept
         )
 
 

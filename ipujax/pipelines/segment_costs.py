@@ -71,6 +71,7 @@ class SegmentedFunction:
         take = functools.partial(measure, differentiates=differentiates)
         known: dict[Any, PieceCosts] = {}
         rows = [self._add_pieces(part, take, known) for part in self._parts]
+        kept = [self._list_kept(part, known) for part in self._parts]
         links = TARGET.links
         return Costs(
             forward=[row.forward for row in rows],
@@ -85,6 +86,7 @@ class SegmentedFunction:
             else links.bytes_per_second * min(links.to_neighbour, links.along),
             host_bytes_per_second=0.0 if are_measured else TARGET.remote_bytes_per_second,
             latency=0.0 if are_measured else machine.INTER_IPU_CYCLES / TARGET.clock_hz,
+            shared_bytes=_list_shared_bytes(kept),
         )
 
     def take_stage(self, first: int, end: int) -> Piece:
@@ -100,7 +102,7 @@ class SegmentedFunction:
         total = PieceCosts(0.0, 0.0, 0.0, 0.0, 0.0)
         for eqns, times in _list_pieces(part):
             piece = self._cut_out(eqns)
-            key = structure_key(piece.closed), piece.is_parameter
+            key = _key_of_piece(piece)
             if key not in known:
                 known[key] = take(piece)
             cost = known[key]
@@ -113,16 +115,54 @@ class SegmentedFunction:
             )
         return total
 
+    def _list_kept(
+        self, part: Sequence[Step], known: dict[Any, PieceCosts]
+    ) -> dict[jaxpr.Var, float]:
+        """Returns the variables that a segment keeps for its backward pass, with their bytes.
+
+        Those alone that others may keep too, and none of the iterations of a scan.
+        """
+        eqns = [step.eqn for step in part if step.iteration is None]
+        if not eqns:
+            return {}
+        reads, results = _list_ends(eqns)
+        ends = [*reads, *results]
+        return {ends[i]: size for i, size in known[_key_of_piece(self._cut_out(eqns))].kept}
+
     def _cut_out(self, eqns: Sequence[jaxpr.JaxprEqn]) -> Piece:
         """Returns equations as a function."""
         body = self.function.closed.jaxpr
-        reads = pipelines.variables_read_from_outside(eqns, [])
-        results = [v for eqn in eqns for v in eqn.outvars if not jaxpr.is_dropped(v)]
+        reads, results = _list_ends(eqns)
         leaves = self.function.leaves_by_variable()
         others = [v for v, leaf in leaves.items() if leaf.role in (Role.SPLIT, Role.FOLDED)]
         moving = pipelines.variables_depending_on(body.eqns, others)
         is_parameter = tuple(v not in moving and v not in others for v in reads)
         return Piece(pipelines.jaxpr_of_equations(body, reads, results, eqns), is_parameter)
+
+
+def _key_of_piece(piece: Piece) -> Any:
+    return structure_key(piece.closed), piece.is_parameter
+
+
+def _list_ends(eqns: Sequence[jaxpr.JaxprEqn]) -> tuple[list[jaxpr.Var], list[jaxpr.Var]]:
+    """Returns what equations read from outside, and what they make."""
+    reads = pipelines.variables_read_from_outside(eqns, [])
+    return [*reads], [v for eqn in eqns for v in eqn.outvars if not jaxpr.is_dropped(v)]
+
+
+def _list_shared_bytes(
+    kept: Sequence[dict[jaxpr.Var, float]],
+) -> list[tuple[int, int, float]]:
+    """Lists what segments keep that an earlier one keeps too, as `Costs.shared_bytes`."""
+    last_with: dict[jaxpr.Var, int] = {}
+    found: dict[tuple[int, int], float] = {}
+    for number, sizes in enumerate(kept):
+        for variable, size in sizes.items():
+            if variable in last_with:
+                pair = last_with[variable], number
+                found[pair] = found.get(pair, 0.0) + size
+            last_with[variable] = number
+    return [(*pair, size) for pair, size in found.items()]
 
 
 def cut_into_segments(function: TracedFunction) -> SegmentedFunction:

@@ -26,6 +26,7 @@ from ipujax.pipelines.staged_model import (
 )
 from ipujax.pipelines.traced_function import TracedFunction
 from ipujax.planner import Plan
+from ipujax.system import get_logger
 from lowering import pipelines
 
 
@@ -100,8 +101,7 @@ class StagedSettings:
           whole: those that are not split unless `batch_argnums` names them.
 
         Raises:
-          PipelineError: (a `ValueError`) an array that does not divide into the micro-batches, or
-            none that is split.
+          PipelineError: (a `ValueError`) an array that does not divide into the micro-batches.
         """
         split = [i for i in range(len(args)) if i not in whole]
         if self.batch_argnums is not None:
@@ -129,11 +129,12 @@ class StagedSettings:
             split_names=self.split_names,
         )
         if self.batch_argnums is None and not arguments.differ_between_micro_batches:
-            raise check.value_error(
-                f"no argument is split into the {self.micro_batches} micro-batches, so that each "
-                "of them would compute the same",
-                "make the batch an argument, as in `def loss_fn(params, batch)`, instead of "
-                "closing over it; batch_argnums=() has every micro-batch compute the whole",
+            get_logger().warning(
+                "no argument of `%s` is split into the %d micro-batches, so that each of them "
+                "computes the same: make the batch an argument, as in `def loss_fn(params, "
+                "batch)`, instead of closing over it, or say batch_argnums=()",
+                getattr(self.function, "__name__", type(self.function).__name__),
+                self.micro_batches,
             )
         return arguments
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import numpy as np
 
 from ipujax.planner.costs import Costs
+from ipujax.planner.moments import Moments, list_moments
 from ipujax.planner.search_arguments import SearchArguments
 from ipujax.planner.stage_costs import Cuts, StageCosts
 from ipujax.planner.task_times import (
-    BYTES,
+    AGAIN,
     COLUMNS,
+    LEFT,
     ONE,
+    PARAMETERS,
     UPDATE,
     StageTimes,
     TaskTimes,
@@ -29,45 +31,6 @@ ROUNDING = 1e-12
 """What is more by no larger share is as much."""
 
 _MOST_STAGES_PER_IPU = 8  # each doubling halves what is left of the bubble, for twice the transfers
-
-
-class Turn(NamedTuple):
-    """What a stage does at the least while a micro-batch goes to the last stage and comes back.
-
-    Attributes:
-      forward: its forward tasks meanwhile.
-      backward: its backward tasks.
-      weight: its tasks that make gradients of weights.
-      is_twice: whether a second micro-batch then passes the stages behind it, there and back.
-    """
-
-    forward: int
-    backward: int
-    weight: int
-    is_twice: bool
-
-
-def find_turns(orders: Sequence[Sequence[schedules.Phase]]) -> tuple[Turn, ...]:
-    """Finds the turns of stages from the phases of their tasks, in the order in which they run.
-
-    A stage's first backward task waits for a micro-batch that has passed all stages and come back;
-    the micro-batch of its last forward task then still has to do so. Between the two is the middle
-    of its order; a stage that runs all its forward tasks first has none. Where the last stage has
-    none, a forward pass of all micro-batches through any stage is over before their backward passes
-    begin.
-    """
-    phases = schedules.Phase
-    count = orders[0].count(phases.FORWARD)
-    turns: list[Turn] = []
-    for order in orders:
-        first = order.index(phases.BACKWARD)
-        end = len(order) - order[::-1].index(phases.FORWARD)
-        middle = order[first:end]
-        counts = (middle.count(phase) for phase in phases)
-        turns.append(Turn(*counts, is_twice=bool(middle)))
-    if not turns[-1].forward:
-        return (Turn(count - 1, count - 1, 0, is_twice=False),) * len(turns)
-    return tuple(turns)
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -102,23 +65,25 @@ class TimedSchedule:
         return built if built.is_plain and not is_other else None
 
     @functools.cached_property
+    def moments(self) -> tuple[Moments, ...]:
+        """The moments when each IPU may be fullest."""
+        return tuple(map(list_moments, self._order_tasks_by_ipu()))
+
+    @functools.cached_property
     def in_flight(self) -> tuple[int, ...]:
         """The most micro-batches that wait in each stage."""
-        return () if self.schedule is None else schedules.simulate(self.schedule).in_flight
+        most = [0] * len(self.device_mapping)
+        for moments in self.moments:
+            for stage, counts in zip(moments.stages, moments.waiting.T, strict=True):
+                most[stage] = int(counts.max())
+        return tuple(most)
 
     @property
     def shares_ipus(self) -> bool:
         """Whether IPUs have several stages."""
         return len(set(self.device_mapping)) < len(self.device_mapping)
 
-    @functools.cached_property
-    def turns(self) -> tuple[Turn, ...]:
-        """The turns of the stages; () where an IPU has several stages."""
-        if self.shares_ipus:
-            return ()
-        return find_turns([[phase for _, phase in order] for order in self.order_tasks_by_ipu()])
-
-    def order_tasks_by_ipu(self) -> list[list[tuple[int, schedules.Phase]]]:
+    def _order_tasks_by_ipu(self) -> list[list[tuple[int, schedules.Phase]]]:
         """Returns the stage and phase of each IPU's tasks, in the order in which they run."""
         orders: list[list[tuple[int, schedules.Phase]]]
         orders = [[] for _ in range(max(self.device_mapping) + 1)]
@@ -197,8 +162,26 @@ class Alternative:
         return np.array([self.offload and count > 1 for count in self.timed.in_flight], bool)
 
     @functools.cached_property
+    def moments(self) -> tuple[Moments, ...]:
+        """When each IPU may be fullest; of `waiting`, what is in host memory is left out.
+
+        And `working` is 0 where stages compute nothing again.
+        """
+        left = [
+            dc.replace(
+                moments,
+                waiting=np.where(
+                    self.offloads[list(moments.stages)], moments.working, moments.waiting
+                ),
+                working=moments.working * self.stage_costs.recompute,
+            )
+            for moments in self.timed.moments
+        ]
+        return tuple(moments.keep_fullest() for moments in left)
+
+    @functools.cached_property
     def resident(self) -> np.ndarray:
-        """How many micro-batches keep bytes on the IPU of each stage, int64 [stages]."""
+        """How many micro-batches keep bytes on the IPU of each stage at most, int64 [stages]."""
         return np.where(self.offloads, 1, self.timed.in_flight)
 
     def stage_times(self, cuts: Cuts) -> StageTimes:
@@ -218,26 +201,31 @@ class Alternative:
 
     def time_rows(self, cuts: Cuts) -> np.ndarray:
         """Returns what the stages of cuts take, float64 [cuts, stages, COLUMNS]."""
-        times, bytes_ = self.stage_times(cuts), self._kept_bytes(cuts)
+        times, costs = self.stage_times(cuts), self.stage_costs
+        starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
         delays = np.concatenate([np.zeros((1, len(cuts))), times.delays])
-        rows = [*times.tasks.values(), times.updates, delays, bytes_, np.ones_like(bytes_)]
-        return np.array(rows).transpose(2, 1, 0)
+        rows = [*times.tasks.values(), times.updates, delays, costs.parameter_bytes(starts, ends)]
+        rows += [costs.left_bytes(starts, ends), costs.again_bytes(starts, ends)]
+        return np.array([*rows, np.ones_like(delays)]).transpose(2, 1, 0)
 
     @functools.cached_property
-    def memory_paths(self) -> np.ndarray:
-        """What must not be above 0, as a path of each IPU that has a limit and several stages.
+    def memory_paths(self) -> tuple[np.ndarray, ...]:
+        """What must not be above 0, as paths of each IPU that has a limit and several stages.
 
-        float64 [ipus, stages, COLUMNS]: the share of its memory that its stages keep, less one.
+        float64 [moments, stages, COLUMNS] each: the share of its memory that its stages need at
+        one of its moments, less one.
         """
-        mapping = np.array(self.device_mapping)
-        rows: list[np.ndarray] = []
-        for ipu in range(self.num_ipus if self.timed.shares_ipus else 0):
-            if np.isfinite(self.memory[ipu]):
-                row = np.zeros((self.stages, COLUMNS))
-                row[mapping == ipu, BYTES] = 1 / self.memory[ipu]
-                row[0, ONE] = -1.0
-                rows.append(row)
-        return np.array(rows).reshape(-1, self.stages, COLUMNS)
+        of_ipus: list[np.ndarray] = []
+        for moments, memory in zip(self.moments, self.memory, strict=True):
+            if len(moments.stages) > 1 and np.isfinite(memory):
+                paths = np.zeros((len(moments.waiting), self.stages, COLUMNS))
+                stages = list(moments.stages)
+                paths[:, stages, PARAMETERS] = 1 / memory
+                paths[:, stages, LEFT] = moments.waiting / memory
+                paths[:, stages, AGAIN] = moments.working / memory
+                paths[:, 0, ONE] = -1.0
+                of_ipus.append(paths)
+        return tuple(of_ipus)
 
     def find_longest_path(self, row: np.ndarray) -> np.ndarray:
         """Finds what an update waits for, if stages take a row, float64 [stages, COLUMNS].
@@ -249,6 +237,15 @@ class Alternative:
         path[:, UPDATE] = np.array(self.device_mapping) == updates.argmax()
         return path
 
+    def list_straight_paths(self) -> list[np.ndarray]:
+        """Lists a path through each IPU, with its update: see `TaskTimes.find_straight_path`."""
+        paths: list[np.ndarray] = []
+        for ipu in range(self.num_ipus):
+            path = self.timed.task_times.find_straight_path(ipu)
+            path[:, UPDATE] = np.array(self.device_mapping) == ipu
+            paths.append(path)
+        return paths
+
     def seconds(self, cuts: Cuts) -> np.ndarray:
         """Computes the seconds of an update for each cut, float64 [cuts]."""
         times = self.stage_times(cuts)
@@ -258,16 +255,15 @@ class Alternative:
     def peak_bytes(self, cuts: Cuts) -> np.ndarray:
         """Computes the bytes that each IPU needs, float64 [cuts, ipus]."""
         starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
-        needed = self.stage_costs.workspace_bytes(starts, ends)
-        workspace = np.zeros((self.num_ipus, len(cuts)))
-        np.maximum.at(workspace, list(self.device_mapping), needed)
-        return (sum_by_ipu(self._kept_bytes(cuts), self.device_mapping) + workspace).T
-
-    def _kept_bytes(self, cuts: Cuts) -> np.ndarray:
-        """Returns the bytes that the stages of cuts keep, float64 [stages, cuts]."""
-        starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
-        costs, resident = self.stage_costs, self.resident[:, None]
-        return costs.parameter_bytes(starts, ends) + costs.waiting_bytes(starts, ends, resident)
+        costs = self.stage_costs
+        needed = sum_by_ipu(costs.parameter_bytes(starts, ends), self.device_mapping)
+        left, again = costs.left_bytes(starts, ends), costs.again_bytes(starts, ends)
+        space = costs.workspace_bytes(starts, ends)
+        for ipu, moments in enumerate(self.moments):
+            stages = list(moments.stages)
+            kept = moments.waiting @ left[stages] + moments.working @ again[stages]
+            needed[ipu] += kept.max(axis=0) + space[stages].max(axis=0)
+        return needed.T
 
     def fits_in_memory(self, cuts: Cuts) -> np.ndarray:
         """Returns for each cut whether all its IPUs have enough memory, bool [cuts]."""

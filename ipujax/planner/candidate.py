@@ -17,12 +17,15 @@ from ipujax.planner.cut_search import (
     FoundCut,
     find_fastest_cut,
     find_good_cut,
+    find_rough_cut,
     move_boundaries,
 )
 from ipujax.planner.local_search import LocalSearch
 from ipujax.planner.path_bounds import PathBounds
 from ipujax.planner.stage_costs import Cuts
 from ipujax.planner.stage_graph import StageGraph
+
+_ROUNDS_OF_PARTS = 80  # of tightening the bound on all cuts, before they are divided
 
 Kind = tuple[str, int, bool, bool, tuple[int, ...] | None]
 """What a row of `considered` tells apart: schedule, micro-batches, recomputation, offloading, and
@@ -48,7 +51,7 @@ class Candidate:
         self.least = least_seconds_of_any_cut(alternative)
         self.found = FoundCut(None, math.inf, proven=False)
         self._parts: CutParts | None = None
-        self._starts = np.zeros((0, 0), int)
+        self._bounds: PathBounds | None = None
         self._local: LocalSearch | None = None
 
     @property
@@ -70,8 +73,8 @@ class Candidate:
         needed = self.alternative.peak_bytes(self.smallest_cut)[0]
         return float((needed - self.alternative.memory).max())
 
-    def find_good_cut(self, limit: float, is_out_of_time: Callable[[], bool]) -> None:
-        """Finds a cut that is good, and a closer bound on all.
+    def find_rough_cut(self, limit: float, is_out_of_time: Callable[[], bool]) -> None:
+        """Finds some cut, and a bound on all that takes little time to find.
 
         Args:
           limit: seconds that a cut should take less than, to be worth more work.
@@ -86,19 +89,31 @@ class Candidate:
         if cut is None:
             self.found, self.least = FoundCut(None, math.inf, proven=True), math.inf
             return
-        bounds = PathBounds(self.alternative)
-        bounds.start_with(cut)
+        self._bounds = PathBounds(self.alternative)
+        self._bounds.start_with(cut)
         graph = StageGraph(tables.possible)
-        self.found, least = find_good_cut(self.alternative, graph, bounds, limit, is_out_of_time)
+        self.found = find_rough_cut(self.alternative, graph, self._bounds, limit, is_out_of_time)
+        self.least = max(self.least, self._bounds.seconds)
+
+    def find_good_cut(self, limit: float, is_out_of_time: Callable[[], bool]) -> None:
+        """Finds a cut that is good, and a closer bound on all: see `find_rough_cut`."""
+        if self._bounds is None:
+            return
+        graph = StageGraph(StageTables(self.alternative).possible)
+        found, least = find_good_cut(self.alternative, graph, self._bounds, limit, is_out_of_time)
         self.least = max(self.least, least)
-        self._parts = CutParts(self.alternative, bounds)
-        rounded = bounds.round_mixture()
-        self._starts = np.array([cut, *(() if rounded is None else (rounded,))])
+        self._keep_faster(found)
+
+    def _keep_faster(self, found: FoundCut) -> None:
+        if found.seconds < self.found.seconds:
+            self.found = found
 
     @property
     def least_of_rest(self) -> float:
         """Seconds that no cut which is left to search is faster than; inf if none is left."""
-        return max(self.least, np.inf if self._parts is None else self._parts.least)
+        if self._parts is None:
+            return math.inf if self.given is not None else self.least
+        return max(self.least, self._parts.least)
 
     @property
     def cut_points(self) -> tuple[int, ...]:
@@ -115,40 +130,57 @@ class Candidate:
         """Returns whether cuts are left to search that may take less than some seconds."""
         return self.least_of_rest < limit * (1 - ROUNDING)
 
-    def find_fastest_cut(
+    def search_parts(
         self, limit: float, seconds: float, is_out_of_time: Callable[[], bool]
     ) -> None:
-        """Finds the cut that is faster than a limit and all others, if there is one.
+        """Looks for the cut that is faster than a limit and all others, by bounds.
 
         Args:
           limit: the seconds that it must take less than.
           seconds: how long to search, before something else is worth a try.
           is_out_of_time: whether to stop.
         """
-        if self._parts is None:
+        end = time.monotonic() + seconds
+
+        def is_over() -> bool:
+            return time.monotonic() > end or is_out_of_time()
+
+        parts = self._start_parts(limit, is_over)
+        if parts is None:
             return
-        middle = time.monotonic() + seconds / 2
-        found = find_fastest_cut(
-            self.alternative,
-            self._parts,
-            min(limit, self.found.seconds),
-            lambda: time.monotonic() > middle or is_out_of_time(),
-        )
+        found = find_fastest_cut(self.alternative, parts, min(limit, self.found.seconds), is_over)
         if found.cut is None:  # nothing is faster than what is known
             found = dc.replace(self.found, proven=found.proven)
         self.found = found
-        if self.may_be_faster(min(limit, found.seconds)):
-            end = middle + seconds / 2
-            self._move_segments(lambda: time.monotonic() > end or is_out_of_time())
 
-    def _move_segments(self, is_out_of_time: Callable[[], bool]) -> None:
-        """Looks for a better cut near the best, where bounds leave many."""
+    def _start_parts(self, limit: float, is_out_of_time: Callable[[], bool]) -> CutParts | None:
+        """Returns the parts that are left to search; None if no cut has been found to fit."""
+        if self._parts is None and self._bounds is not None:
+            graph = StageGraph(StageTables(self.alternative).possible)
+            self._bounds.tighten(graph, limit, _ROUNDS_OF_PARTS, is_out_of_time)
+            self._parts = CutParts(self.alternative, self._bounds)
+        return self._parts
+
+    def move_segments(self, seconds: float, is_out_of_time: Callable[[], bool]) -> None:
+        """Looks for a better cut near the best, where bounds leave many.
+
+        Args:
+          seconds: how long to look.
+          is_out_of_time: whether to stop.
+        """
+        if self._bounds is None:
+            return
         if self._local is None:
-            known = [] if self.found.cut is None else [self.found.cut]
-            self._local = LocalSearch(self.alternative, np.array([*self._starts, *known]))
+            rounded = self._bounds.round_mixture()
+            starts = [*self._bounds.cuts[:1], *(() if rounded is None else (rounded,))]
+            starts += [] if self.found.cut is None else [np.array(self.found.cut)]
+            self._local = LocalSearch(
+                self.alternative, np.array(starts), np.array(self._bounds.paths)
+            )
+        end = time.monotonic() + seconds
         try:
-            self._local.improve(is_out_of_time)
+            self._local.improve(lambda: time.monotonic() > end or is_out_of_time())
         finally:  # when the user interrupts it, too
-            if self._local.best is not None and self._local.seconds < self.found.seconds:
+            if self._local.best is not None:
                 cut = tuple(map(int, self._local.best))
-                self.found = FoundCut(cut, self._local.seconds, proven=False)
+                self._keep_faster(FoundCut(cut, self._local.seconds, proven=False))

@@ -11,6 +11,9 @@ from ipujax.ground import PlanError
 from ipujax.planner.plan_checks import check
 from lowering import limit_dir_to
 
+_NAMES = {"skips": "a skip", "shared_bytes": "shared bytes"}
+_ROUNDING = 1e-9  # a share that sums of bytes may be off
+
 
 @check.guard
 @limit_dir_to()
@@ -38,10 +41,13 @@ class Costs:
       latency: seconds that each such transfer takes besides.
       host_bytes_per_second: how fast what waits goes from an IPU to host memory, and comes back; 0
         if there is none, and plans never offload.
+      shared_bytes: triples of two segments and bytes: what both keep for their backward passes, and
+        have in their `activation_bytes`. A stage with both keeps it once. Of what several segments
+        keep, there is a triple for each two of them that follow one another.
 
     Raises:
       PlanError: (a `ValueError`) rows of unequal lengths, numbers that are negative or not finite,
-        or skips between segments that do not exist.
+        skips between segments that do not exist, or more shared bytes than a segment keeps.
     """
 
     forward: Sequence[float]
@@ -56,6 +62,7 @@ class Costs:
     bytes_per_second: float = math.inf
     latency: float = 0.0
     host_bytes_per_second: float = 0.0
+    shared_bytes: Sequence[tuple[int, int, float]] = ()
 
     def __post_init__(self) -> None:
         forward = _read_row("forward", self.forward, None)
@@ -68,7 +75,10 @@ class Costs:
             object.__setattr__(self, "weight", _read_row("weight", self.weight, count))
         cuts = _read_optional_row("cut_bytes", self.cut_bytes, count - 1)
         object.__setattr__(self, "cut_bytes", cuts)
-        object.__setattr__(self, "skips", _read_skips(self.skips, count))
+        object.__setattr__(self, "skips", _read_triples("skips", self.skips, count))
+        shared = _read_triples("shared_bytes", self.shared_bytes, count)
+        object.__setattr__(self, "shared_bytes", shared)
+        self._check_shared_bytes()
         speed = _read_number("bytes_per_second", self.bytes_per_second, may_be_infinite=True)
         if not speed:
             raise PlanError("bytes_per_second=0: nothing could pass", fix="give a positive number")
@@ -78,6 +88,18 @@ class Costs:
             "host_bytes_per_second", self.host_bytes_per_second, may_be_infinite=True
         )
         object.__setattr__(self, "host_bytes_per_second", host)
+
+    def _check_shared_bytes(self) -> None:
+        kept = tuple(self.activation_bytes or ())
+        for last in {last for _, last, _ in self.shared_bytes}:
+            shared = math.fsum(size for _, end, size in self.shared_bytes if end == last)
+            if shared > kept[last] * (1 + _ROUNDING):
+                raise PlanError(
+                    f"segment {last} shares {shared:g} bytes with earlier ones, and keeps "
+                    f"{kept[last]:g}",
+                    fix="name what it shares once, with the last of the segments before that keep "
+                    "it, and count it in its activation_bytes",
+                )
 
     def __len__(self) -> int:
         """Returns the number of segments."""
@@ -120,21 +142,22 @@ def _read_optional_row(name: str, values: Any, count: int) -> tuple[float, ...]:
     return (0.0,) * count if values is None else _read_row(name, values, count)
 
 
-def _read_skips(skips: Any, count: int) -> tuple[tuple[int, int, float], ...]:
+def _read_triples(name: str, triples: Any, count: int) -> tuple[tuple[int, int, float], ...]:
+    """Returns triples of two segments and bytes."""
     try:
-        triples = [(int(first), int(last), bytes_) for first, last, bytes_ in skips]
+        read = [(int(first), int(last), bytes_) for first, last, bytes_ in triples]
     except Exception:
         raise PlanError(
-            f"the costs have {_describe(skips)} as skips",
+            f"the costs have {_describe(triples)} as {name}",
             fix="give triples of two segments and bytes: (2, 7, 4096)",
         ) from None
-    for first, last, _ in triples:
+    for first, last, _ in read:
         if not 0 <= first < last < count:
             raise PlanError(
-                f"the costs have a skip from segment {first} to segment {last}",
+                f"the costs have {_NAMES[name]} from segment {first} to segment {last}",
                 fix=f"name two of the segments 0 to {count - 1}, the earlier one first",
             )
-    return tuple((first, last, _read_number("a skip", bytes_)) for first, last, bytes_ in triples)
+    return tuple((a, b, _read_number(_NAMES[name], bytes_)) for a, b, bytes_ in read)
 
 
 def _describe(value: Any) -> str:

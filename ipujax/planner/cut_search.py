@@ -12,7 +12,7 @@ import numpy as np
 
 from ipujax.planner.alternative import ROUNDING, Alternative
 from ipujax.planner.bounds import StageTables
-from ipujax.planner.path_bounds import PathBounds
+from ipujax.planner.path_bounds import PathBounds, multiply_paths
 from ipujax.planner.stage_costs import Cuts
 from ipujax.planner.stage_graph import StageGraph
 
@@ -24,7 +24,8 @@ _MOST_BEGINNINGS = 1 << 15  # of cuts that are listed at once
 _TOGETHER = 256  # cuts whose schedules are timed at once
 _MOST_MOVED = 1 << 16  # tasks that are timed while boundaries are moved
 _FEWEST_MOVES = 16
-_MOVES_OF_SLOW = 2  # of a cut that is slower than another plan anyway
+_ROUNDS_OF_FIRST = 3  # before all alternatives have had these
+_MOVES_OF_ROUGH = 2
 _MOST_PAIRS = 1 << 11  # cuts with two boundaries moved that are timed at once
 _MOST_TIMED = 1 << 23  # tasks of the cuts that are timed rather than divided
 
@@ -44,6 +45,19 @@ class FoundCut:
     proven: bool
 
 
+def find_rough_cut(
+    alternative: Alternative,
+    graph: StageGraph,
+    bounds: PathBounds,
+    limit: float,
+    is_out_of_time: Callable[[], bool],
+) -> FoundCut:
+    """Finds a cut of an alternative quickly, and a bound on all: see `find_good_cut`."""
+    bounds.tighten(graph, limit, _ROUNDS_OF_FIRST, is_out_of_time)
+    moves = _MOVES_OF_ROUGH if bounds.seconds < limit else 0
+    return move_boundaries(alternative, np.array(bounds.cuts), moves)
+
+
 def find_good_cut(
     alternative: Alternative,
     graph: StageGraph,
@@ -60,17 +74,13 @@ def find_good_cut(
       limit: seconds that a cut should take less than, to be worth more work.
       is_out_of_time: whether to stop.
     """
-
-    def find_bottleneck() -> float:
+    bounds.tighten(graph, limit, _ROUNDS, is_out_of_time, may_give_up=True)
+    least = bounds.seconds
+    if least < limit and not is_out_of_time():
         cut, seconds = graph.find_bottleneck(bounds.list_tables(graph))
         bounds.add_cut(cut)
-        return seconds
-
-    least = find_bottleneck()
-    if least < limit:
-        bounds.tighten(graph, limit, _ROUNDS, is_out_of_time, may_give_up=True)
-        least = max(find_bottleneck(), bounds.seconds)
-    moves = None if least < limit else _MOVES_OF_SLOW
+        least = max(least, seconds)
+    moves = None if least < limit else 0
     return move_boundaries(alternative, np.array(bounds.cuts), moves), least
 
 
@@ -299,7 +309,7 @@ class _FastestCutSearch:
         """Times the schedules of cuts, those first that bounds allow to be fastest."""
         cuts = cuts[self._alternative.fits_in_memory(cuts)]
         rows = self._alternative.time_rows(cuts)
-        least = np.einsum("psk,csk->pc", np.array(paths), rows).max(axis=0)
+        least = multiply_paths(np.array(paths), rows).max(axis=0)
         order = least.argsort(kind="stable")
         for first in range(0, len(order), _TOGETHER):
             chosen = order[first : first + _TOGETHER]

@@ -9,12 +9,15 @@ from collections.abc import Callable
 import numpy as np
 
 from ipujax.planner.alternative import ROUNDING, Alternative
+from ipujax.planner.path_bounds import multiply_paths
 from ipujax.planner.stage_costs import Cuts
 
 _MOST_MOVES = 1 << 10  # from one cut that are timed at once
 _MOST_TASKS = 1 << 24  # of all cuts that are timed at once
 _MOST_PAIRED = 40  # moves, the best ones, of which all pairs are tried too
 _JUMP = 4  # moves at random, where none helps
+_POWER = 8  # to which paths are raised, for a mean of them
+_SHARE_OF_PATHS = 0.1  # of that mean
 _PRICES = (0.3, 10.0)  # of an IPU's memory that is lacking, in makespans
 
 
@@ -28,14 +31,16 @@ class LocalSearch:
     Args:
       alternative: all choices but the cut.
       starts: the cuts to begin with, at least one.
+      paths: float64 [paths, stages, COLUMNS]: paths through its schedule. Of equally fast cuts, the
+        better one has all of them short, not the longest alone.
 
     Attributes:
       best: the fastest cut that fits, int64 [stages + 1]; None if none has been found.
       seconds: those of an update with it; inf without.
     """
 
-    def __init__(self, alternative: Alternative, starts: Cuts):
-        self._alternative = alternative
+    def __init__(self, alternative: Alternative, starts: Cuts, paths: np.ndarray):
+        self._alternative, self._paths = alternative, paths
         self._random = np.random.default_rng(0)
         self._moves = _list_moves(alternative.stages)
         self._most_cuts = max(1, _MOST_TASKS // len(alternative.timed.task_times))
@@ -81,13 +86,20 @@ class LocalSearch:
                 self._current = self._current + move
 
     def _evaluate(self, cuts: Cuts) -> np.ndarray:
-        """Returns the seconds of cuts, with what they lack; and remembers the best that fits."""
+        """Returns how bad cuts are, in seconds; and remembers the fastest that fits.
+
+        That is the seconds, more for what they lack of memory, and a share of a mean of paths to
+        which the longest ones give the most.
+        """
         over = np.maximum(self._alternative.peak_bytes(cuts) / self._alternative.memory - 1, 0.0)
         seconds = self._alternative.seconds(cuts)
         fitting = np.where(self._alternative.fits_in_memory(cuts), seconds, np.inf)
         if len(cuts) and fitting.min() < self.seconds * (1 - ROUNDING):
             self.best, self.seconds = cuts[int(fitting.argmin())], float(fitting.min())
-        return seconds * (1 + self._price * over.sum(axis=1))
+        lengths = multiply_paths(self._paths, self._alternative.time_rows(cuts))
+        longest = np.maximum(lengths.max(axis=0), np.finfo(float).tiny)
+        mean = longest * ((lengths / longest) ** _POWER).mean(axis=0) ** (1 / _POWER)
+        return seconds * (1 + self._price * over.sum(axis=1)) + _SHARE_OF_PATHS * mean
 
 
 def _are_cuts(rows: np.ndarray) -> np.ndarray:

@@ -10,11 +10,11 @@ these cuts, and for new ones, the longest paths are found by following the sched
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from scipy import optimize  # which JAX requires
 
 from ipujax.planner.alternative import Alternative
 from ipujax.planner.stage_graph import PathTable, StageGraph, sum_path
@@ -22,7 +22,6 @@ from ipujax.planner.stage_graph import PathTable, StageGraph, sum_path
 _CLOSE = 1e-4  # how far a bound may be below what mixtures of cuts reach
 _HOPELESS = 0.3  # of what a bound lacks to be a limit, where mixtures are below the limit too
 _PRICE_OF_MEMORY = 100.0  # of an IPU's memory, in makespans, where no mixture of cuts fits
-_SLOWER = 1.5  # the factor on an IPU's times with which a path through it is sought
 _MOST_MEANS = 8  # by which stages are ruled out
 _MOST_PATHS = 40  # that a part of the cuts begins with
 
@@ -62,13 +61,12 @@ class PathBounds:
         self._means: list[_Mean] = []
         self._rows: list[np.ndarray] = []
         self._known: set[bytes] = set()
+        self._memory_paths: dict[tuple[int, int], np.ndarray] = {}
 
     def start_with(self, cut: np.ndarray) -> None:
-        """Adds a first cut, and for each IPU a path that is longest if its stages are slower."""
-        row = self._alternative.time_rows(cut[None])[0]
-        mapping = np.array(self._alternative.device_mapping)
-        for ipu in range(self._alternative.num_ipus):
-            self._add_longest_path(np.where((mapping == ipu)[:, None], _SLOWER * row, row))
+        """Adds a first cut, and a path through each IPU."""
+        for path in self._alternative.list_straight_paths():
+            self._add_path(path)
         self.add_cut(cut)
 
     def add_cut(self, cut: np.ndarray) -> bool:
@@ -78,6 +76,7 @@ class PathBounds:
         self._known.add(cut.tobytes())
         row = self._alternative.time_rows(cut[None])[0]
         self._add_longest_path(row)
+        self._add_fullest_moments(row)
         self._rows.append(row)
         self.cuts.append(cut)
         return True
@@ -103,13 +102,14 @@ class PathBounds:
         """Returns what is worth knowing of those of the cuts that a graph has."""
         part = PathBounds(self._alternative, self.seconds)
         paths = np.array(self.paths)
-        longest = np.einsum("psk,csk->pc", paths, np.array(self._rows)).max(axis=1).argsort()
+        longest = multiply_paths(paths, np.array(self._rows)).max(axis=1).argsort()
         through_ipus = range(self._alternative.num_ipus)
         for number in dict.fromkeys([*through_ipus, *longest[: -_MOST_PATHS - 1 : -1].tolist()]):
             part._add_path(paths[number])
         for cut in filter(graph.has_cut, self.cuts):
             part.add_cut(cut)
         part._means = self._list_best_means()
+        part._memory_paths |= self._memory_paths
         return part
 
     def list_tables(self, graph: StageGraph) -> list[PathTable]:
@@ -147,6 +147,7 @@ class PathBounds:
                 self.shares = shares
                 mixture = np.tensordot(shares, np.array(self._rows[: len(shares)]), 1)
                 reached = self._add_longest_path(mixture)
+                self._add_fullest_moments(mixture)
                 lacking = (limit - self.seconds) * _HOPELESS if may_give_up else 0.0
                 if reached - self.seconds <= max(_CLOSE * reached, min(lacking, limit - reached)):
                     return
@@ -175,15 +176,22 @@ class PathBounds:
             self._known.add(path.tobytes())
             self.paths.append(path)
 
+    def _add_fullest_moments(self, row: np.ndarray) -> None:
+        """Adds for each IPU the moment when it is fullest, if stages take a row."""
+        for number, paths in enumerate(self._alternative.memory_paths):
+            fullest = int(multiply_paths(paths, row[None]).argmax())
+            self._memory_paths[number, fullest] = paths[fullest]
+
     def _weigh(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the mean of paths, and the shares of cuts, that balance one another.
 
         What IPUs have too much of their memory costs seconds in the mean.
         """
+        from scipy import optimize  # which JAX requires, and which takes long to import
+
         paths, rows = np.array(self.paths), np.array(self._rows)
-        memory_paths = self._alternative.memory_paths
-        seconds = np.einsum("psk,csk->pc", paths, rows)
-        excess = np.einsum("psk,csk->pc", memory_paths, rows)
+        memory_paths = np.array([*self._memory_paths.values()]).reshape(-1, *rows.shape[1:])
+        seconds, excess = multiply_paths(paths, rows), multiply_paths(memory_paths, rows)
         scale, count = seconds.max() or 1.0, len(rows)
         # Beside the shares, there are the seconds of the longest path, and the excess of memory.
         above = np.zeros((len(paths) + len(memory_paths), count + 2))
@@ -206,3 +214,9 @@ class PathBounds:
         mean = np.tensordot(weights[: len(paths)], paths, 1)
         mean += np.tensordot(weights[len(paths) :] * scale, memory_paths, 1)
         return mean, np.maximum(solved.x[:count], 0.0)
+
+
+def multiply_paths(paths: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Returns what each path adds up to for each row of stages, float64 [paths, rows]."""
+    size = math.prod(rows.shape[1:])
+    return paths.reshape(-1, size) @ rows.reshape(-1, size).T

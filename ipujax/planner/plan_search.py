@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -21,7 +21,11 @@ from ipujax.planner.search_arguments import SearchArguments, read_search_argumen
 from ipujax.planner.task_times import longest_update
 from lowering import schedules as _schedules
 
+_OF_ROUGH_CUTS = 0.5  # of the budget, in which rough cuts are found
+_OF_GOOD_CUTS = 0.75  # of the budget, after which those that nearly are the best come first
 _FIRST_TURN = 0.5  # seconds in which the fastest cut of an alternative is sought before the next
+_LITTLE = 0.02  # of what a bound lacks, by which it should rise in a turn
+_MOST_IMPROVED = 4  # alternatives, the best ones, whose segments are moved in a turn
 
 
 @check.guard
@@ -109,7 +113,7 @@ def find_plan(
         if all(one.alternative.choices != alternative.choices for one in candidates):
             candidates.append(Candidate(alternative))
         candidates.append(Candidate(alternative, cut.cut_points))
-    return _Search(candidates, arguments.is_out_of_time).find_plan()
+    return _Search(candidates, arguments).find_plan()
 
 
 class _Search:
@@ -119,9 +123,9 @@ class _Search:
     for lack of time, are `_unseen`.
     """
 
-    def __init__(self, candidates: Iterable[Candidate], is_out_of_time: Callable[[], bool]):
-        self._is_out_of_time = is_out_of_time
-        self._candidates = sorted(candidates, key=_precede)
+    def __init__(self, candidates: Iterable[Candidate], arguments: SearchArguments):
+        self._is_past = arguments.is_out_of_time
+        self._candidates = _put_first_of_kinds_first(sorted(candidates, key=_precede))
         self._known: list[Candidate] = []
         self._unseen: Sequence[Candidate] = self._candidates
 
@@ -132,8 +136,9 @@ class _Search:
         """
         try:
             with show_progress("plan", 2 * len(self._candidates)) as progress:
+                self._find_rough_cuts(progress)
                 self._find_good_cuts(progress)
-                self._find_fastest_cuts(progress)
+                self._find_fastest_cuts()
         except KeyboardInterrupt:
             if not any(candidate.found.cut for candidate in self._known):
                 raise
@@ -143,25 +148,24 @@ class _Search:
         is_proven = best.given is None and not best.may_be_faster(best.found.seconds)
         return self._build_plan(best, best.found.cut, proven=is_proven)
 
-    def _find_good_cuts(self, progress: ProgressLine) -> None:
-        """Finds a good cut for each alternative that may be the best, or is the first of its kind.
+    def _find_rough_cuts(self, progress: ProgressLine) -> None:
+        """Finds some cut for each alternative that may be the best, or is the first of its kind.
 
         Raises:
           PlanError: there is no schedule with such numbers.
         """
-        fastest, seen = math.inf, set[Kind]()
+        seen = set[Kind]()
         for number, candidate in enumerate(self._candidates):
             progress.show_step(candidate.alternative.name)
             self._unseen = self._candidates[number:]
-            is_late = math.isfinite(fastest) and self._is_out_of_time()
+            is_late = math.isfinite(self._fastest) and self._is_past(_OF_ROUGH_CUTS)
             if is_late and candidate.given is None:
                 break
-            is_needed = candidate.least < fastest or candidate.kind not in seen
+            is_needed = candidate.least < self._fastest or candidate.kind not in seen
             if is_needed and candidate.alternative.timed.schedule is not None:
                 seen.add(candidate.kind)
-                candidate.find_good_cut(fastest, self._is_out_of_time)
+                candidate.find_rough_cut(self._fastest, self._is_past)
                 self._known.append(candidate)
-                fastest = min(fastest, candidate.found.seconds)
         else:
             self._unseen = ()
         if self._known:
@@ -172,21 +176,41 @@ class _Search:
             "in training; replicas must divide both them and the IPUs",
         )
 
-    def _find_fastest_cuts(self, progress: ProgressLine) -> None:
+    def _find_good_cuts(self, progress: ProgressLine) -> None:
+        """Finds a good cut for each alternative that may be faster than the best one."""
+        for candidate in sorted(self._known, key=lambda one: one.found.seconds):
+            progress.show_step(candidate.alternative.name)
+            if candidate.may_be_faster(self._fastest) and not self._is_past(_OF_GOOD_CUTS):
+                candidate.find_good_cut(self._fastest, self._is_past)
+
+    def _find_fastest_cuts(self) -> None:
         """Finds the fastest cut of each alternative that may be faster than the best one.
 
         They take turns, which become longer: a good cut of one leaves less to search of the others.
+        Those that are nearly the best have as much time again to move segments; those whose bound
+        has hardly risen miss a turn.
         """
-        fastest = min(candidate.found.seconds for candidate in self._known)
-        seconds, turns = _FIRST_TURN, self._known
-        while turns and not self._is_out_of_time():
-            for candidate in sorted(turns, key=lambda one: one.found.seconds):
-                if seconds == _FIRST_TURN:
-                    progress.show_step(candidate.alternative.name)
-                if candidate.may_be_faster(fastest):
-                    candidate.find_fastest_cut(fastest, seconds, self._is_out_of_time)
-                    fastest = min(fastest, candidate.found.seconds)
-            seconds, turns = 2 * seconds, [one for one in turns if one.may_be_faster(fastest)]
+        seconds, turns, stuck = _FIRST_TURN, self._known, list[Candidate]()
+        while turns and not self._is_past():
+            turns = sorted(turns, key=lambda one: one.found.seconds)
+            for candidate in turns[:_MOST_IMPROVED]:
+                if candidate.may_be_faster(self._fastest):
+                    candidate.move_segments(seconds, self._is_past)
+            others = [one for one in turns if one not in stuck] or turns
+            stuck = []
+            for candidate in sorted(others, key=lambda one: one.least_of_rest):
+                if candidate.may_be_faster(self._fastest):
+                    before = candidate.least_of_rest
+                    candidate.search_parts(self._fastest, seconds, self._is_past)
+                    risen = candidate.least_of_rest - before
+                    if risen < _LITTLE * (self._fastest - before):
+                        stuck.append(candidate)
+            seconds, turns = 2 * seconds, [t for t in turns if t.may_be_faster(self._fastest)]
+
+    @property
+    def _fastest(self) -> float:
+        """The seconds of the best cut that is known; inf without one."""
+        return min((candidate.found.seconds for candidate in self._known), default=math.inf)
 
     def _raise_nothing_fits(self) -> NoReturn:
         nearest = min(self._known, key=lambda one: one.excess_bytes)
@@ -262,6 +286,16 @@ def _precede(candidate: Candidate) -> tuple[bool, float, int]:
     """
     least = float(f"{candidate.least:.9g}")
     return candidate.given is None, least, candidate.alternative.stages
+
+
+def _put_first_of_kinds_first(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Returns candidates with the first of each kind before the others.
+
+    One of them may be good, and then most of the others need no look.
+    """
+    first_of_kind = {candidate.kind: candidate for candidate in reversed(candidates)}
+    firsts = [one for one in candidates if first_of_kind[one.kind] is one]
+    return firsts + [one for one in candidates if first_of_kind[one.kind] is not one]
 
 
 def _rank(candidate: Candidate) -> tuple[float, float, bool]:

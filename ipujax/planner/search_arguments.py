@@ -44,9 +44,13 @@ class SearchArguments:
         """Returns the same with the whole budget from now on."""
         return dc.replace(self, deadline=time.monotonic() + self.budget_seconds)
 
-    def is_out_of_time(self) -> bool:
-        """Returns whether to stop with what is found by now."""
-        return time.monotonic() > self.deadline
+    def is_out_of_time(self, share: float = 1.0) -> bool:
+        """Returns whether to stop with what is found by now.
+
+        Args:
+          share: of the budget that there is until then.
+        """
+        return time.monotonic() > self.deadline - (1 - share) * self.budget_seconds
 
 
 def read_search_arguments(

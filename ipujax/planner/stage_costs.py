@@ -58,7 +58,10 @@ class StageCosts:
             "update": np.array(costs.update),
             "parameters": np.array(costs.parameter_bytes),
             "activations": np.array(costs.activation_bytes),
+            "least activations": np.array(costs.activation_bytes),
         }
+        for _, last, bytes_ in costs.shared_bytes:
+            rows["least activations"][last] -= bytes_
         if not self.splits_backward:
             rows["backward"], rows["weight"] = rows["backward"] + weight, np.zeros(len(costs))
         return {name: np.concatenate([[0.0], np.cumsum(row)]) for name, row in rows.items()}
@@ -89,7 +92,16 @@ class StageCosts:
 
     def activation_bytes(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Bytes that one micro-batch leaves for a stage's backward pass."""
-        return self._sum_between("activations", starts, ends)
+        kept = self._sum_between("activations", starts, ends)
+        return kept - self._shared_bytes[starts, ends] if self.costs.shared_bytes else kept
+
+    @functools.cached_property
+    def _shared_bytes(self) -> np.ndarray:
+        """The bytes that the segments of a stage would count twice, float64 [starts, ends]."""
+        shared = np.zeros((len(self.costs) + 1,) * 2)
+        for first, last, bytes_ in self.costs.shared_bytes:
+            shared[first, last + 1] += bytes_
+        return shared[::-1].cumsum(axis=0)[::-1].cumsum(axis=1)
 
     @functools.cached_property
     def boundary_bytes(self) -> np.ndarray:
@@ -114,42 +126,23 @@ class StageCosts:
             return self.boundary_bytes[starts]
         return self.activation_bytes(starts, ends)
 
-    def waiting_bytes(
-        self, starts: np.ndarray, ends: np.ndarray, in_flight: np.ndarray
-    ) -> np.ndarray:
-        """Bytes on a stage's IPU while `in_flight` micro-batches wait or are at work there."""
-        again = self.activation_bytes(starts, ends) if self.recompute else 0.0
-        return in_flight * self.left_bytes(starts, ends) + again
+    def again_bytes(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Bytes of what a backward task computes again, while its stage is at work."""
+        return self.activation_bytes(starts, ends) * self.recompute
 
-    def kept_sums(self, in_flight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What a stage keeps, in bytes, as a number for its first segment and one for its end.
+    @functools.cached_property
+    def left_sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """`left_bytes` as a number for a stage's first segment, and one for what follows it.
 
-        Args:
-          in_flight: int64 [stages, 1]: how many micro-batches wait or are at work.
-
-        Returns:
-          float64 [stages, segments + 1] each.
+        Where segments share bytes, this is the least that stages may leave.
         """
-        parameters, activations = self.prefixes["parameters"], self.prefixes["activations"]
         if self.recompute:
-            sums = np.broadcast_to(parameters + activations, (len(in_flight), len(parameters)))
-            return in_flight * self.boundary_bytes - sums, sums
-        sums = parameters + in_flight * activations
-        return -sums, sums
+            return self.boundary_bytes, np.zeros(len(self.costs) + 1)
+        return -self.prefixes["least activations"], self.prefixes["least activations"]
 
     def offload_seconds(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Seconds in which what a micro-batch leaves goes to host memory, or comes back."""
-        entering, leaving = self.offload_sums
-        return entering[starts] + leaving[ends]
-
-    @functools.cached_property
-    def offload_sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """These seconds as a number for a stage's first segment, and one for what follows it."""
-        speed = self.costs.host_bytes_per_second
-        if self.recompute:
-            return self.boundary_bytes / speed, np.zeros(len(self.costs) + 1)
-        sums = self.prefixes["activations"] / speed
-        return -sums, sums
+        return self.left_bytes(starts, ends) / self.costs.host_bytes_per_second
 
     @functools.cached_property
     def pairs(self) -> PairTables:
@@ -160,7 +153,7 @@ class StageCosts:
         ends = np.maximum(starts, ends)
         work = self.forward(starts, ends) + self.backward(starts, ends) + self.weight(starts, ends)
         kept = self.parameter_bytes(starts, ends) + self.workspace_bytes(starts, ends)
-        kept += self.waiting_bytes(starts, ends, np.array(0))
+        kept += self.again_bytes(starts, ends)
         return PairTables(
             work=np.where(is_empty, np.inf, work),
             kept_bytes=np.where(is_empty, np.inf, kept),

@@ -8,7 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from ipujax.planner.alternative import Alternative
-from ipujax.planner.task_times import BACKWARD, BYTES, DELAY, FORWARD, ONE, UPDATE, WEIGHTS
+from ipujax.planner.task_times import (
+    AGAIN,
+    BACKWARD,
+    DELAY,
+    FORWARD,
+    LEFT,
+    ONE,
+    PARAMETERS,
+    UPDATE,
+    WEIGHTS,
+)
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -32,17 +42,21 @@ def sum_path(alternative: Alternative, path: np.ndarray) -> StageSums:
       path: float64 [stages, COLUMNS]: how often what each stage takes counts.
     """
     costs = alternative.stage_costs
-    rows = np.array([costs.prefixes[name] for name in ("forward", "backward", "weight", "update")])
-    leaving = path[:, [FORWARD, BACKWARD, WEIGHTS, UPDATE]] @ rows
+    names = ("forward", "backward", "weight", "update", "parameters")
+    rows = np.array([costs.prefixes[name] for name in names])
+    leaving = path[:, [FORWARD, BACKWARD, WEIGHTS, UPDATE, PARAMETERS]] @ rows
+    if costs.recompute:
+        leaving += path[:, AGAIN, None] * costs.prefixes["least activations"]
     entering = path[:, DELAY, None] * costs.boundary_seconds - leaving + path[:, ONE, None]
-    if path[:, BYTES].any():
-        counts, resident = path[:, BYTES, None], alternative.resident[:, None]
-        entered, left = costs.kept_sums(resident)
-        entering, leaving = entering + counts * entered, leaving + counts * left
+    entered, left = costs.left_sums
+    entering, leaving = (
+        entering + path[:, LEFT, None] * entered,
+        leaving + path[:, LEFT, None] * left,
+    )
     if alternative.offloads.any():
         times = alternative.offloads * (path[:, FORWARD] + path[:, BACKWARD])
-        entered, left = costs.offload_sums
-        entering, leaving = entering + times[:, None] * entered, leaving + times[:, None] * left
+        times = times[:, None] / costs.costs.host_bytes_per_second
+        entering, leaving = entering + times * entered, leaving + times * left
     return StageSums(entering, leaving)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses as dc
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -26,10 +27,11 @@ class StageTimes:
     updates: np.ndarray
 
 
-FORWARD, BACKWARD, WEIGHTS, UPDATE, DELAY, BYTES, ONE = range(7)
+FORWARD, BACKWARD, WEIGHTS, UPDATE, DELAY, PARAMETERS, LEFT, AGAIN, ONE = range(9)
 """The columns of what stages take: seconds of their tasks and of their updates; how long what
-enters them travels; the bytes that they keep; and 1."""
-COLUMNS = 7
+enters them travels; bytes of their parameters, of what a micro-batch leaves in them, and of what
+is computed again; and 1."""
+COLUMNS = 9
 
 
 class _Link(NamedTuple):
@@ -116,6 +118,12 @@ class TaskTimes:
                 last_of_ipu[ipu] = number
                 self._entries.append(_Entry(ipu, phase, stage, read_slot, boundary, written_slot))
         self._last_tasks = last_of_ipu
+        self._readers = [-1] * len(self._links)
+        self._tasks_of_ipu: list[list[int]] = [[] for _ in last_of_ipu]
+        for number, (entry, link) in enumerate(zip(self._entries, self._links, strict=True)):
+            self._tasks_of_ipu[entry.ipu].append(number)
+            if link.source >= 0:
+                self._readers[link.source] = number
 
     def __len__(self) -> int:
         """Returns the number of tasks."""
@@ -182,6 +190,42 @@ class TaskTimes:
             counts[boundary if is_late else stage, DELAY] += is_late
             number = source if is_late else before
         return counts
+
+    def find_straight_path(self, ipu: int) -> np.ndarray:
+        """Finds the path of all that an IPU does before its last gradient that others await.
+
+        It begins with what the IPU's first task waits for, and ends with what waits for that
+        gradient. Its seconds are no more than the makespan, whatever stages take.
+
+        Args:
+          ipu: the IPU.
+
+        Returns:
+          float64 [stages, COLUMNS]: how often each of that counts.
+        """
+        counts = np.zeros((len(self._ipus), COLUMNS))
+        first = self._tasks_of_ipu[ipu][0]
+        number = self._links[first].before if self._links[first].source < 0 else first
+        while number >= 0:
+            before, source, boundary, stage, column = self._links[number]
+            counts[stage, column] += number != first
+            counts[boundary, DELAY] += source >= 0
+            number = source if source >= 0 else before
+        number = first
+        while number >= 0:
+            own = self._tasks_of_ipu[self._entries[number].ipu]
+            later = own[bisect.bisect_left(own, number) :]
+            last = max(filter(self._ends_elsewhere, later), default=later[-1])
+            for task in later[: later.index(last) + 1]:
+                counts[self._links[task].stage, self._links[task].column] += 1
+            number = self._readers[last] if self._ends_elsewhere(last) else -1
+            if number >= 0:
+                counts[self._links[number].boundary, DELAY] += 1
+        return counts
+
+    def _ends_elsewhere(self, number: int) -> bool:
+        """Returns whether a task is a backward task for which another IPU waits."""
+        return self._links[number].column == BACKWARD and self._readers[number] >= 0
 
 
 def longest_update(updates: np.ndarray, device_mapping: Sequence[int]) -> np.ndarray:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from ipujax.doors import graphs
 from ipujax.doors.graphs import GRADIENT, Evaluation, Graph, Named, Node, Ref
 from ipujax.doors.onnx import ONNX, ConvertedGraph
+from ipujax.operators import keep_lines_apart
 from ipujax.popart.options import RecomputationType
 from ipujax.popart.popart_recomputation import NamingOperators, choose_recomputed_results
 
@@ -97,7 +98,8 @@ class Forward(graphs.Forward):
         def evaluate(values: Named) -> Named:
             operators = self.count_gradients_of(ONNX, values)
             operators = NamingOperators(operators) if self.recomputed else operators
-            named = Evaluation(operators, self.placement.scopes)(self.graph, values, key)
+            with keep_lines_apart():
+                named = Evaluation(operators, self.placement.scopes)(self.graph, values, key)
             return {name: named[name] for name in result_names if name in named}
 
         if self.recomputed and not self.placement.is_pipelined:  # which does so for each stage

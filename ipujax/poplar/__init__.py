@@ -39,6 +39,7 @@ from ipujax.poplar.element_types import UNSIGNED_CHAR as UNSIGNED_CHAR
 from ipujax.poplar.element_types import UNSIGNED_INT as UNSIGNED_INT
 from ipujax.poplar.element_types import UNSIGNED_SHORT as UNSIGNED_SHORT
 from ipujax.poplar.element_types import Type as Type
+from ipujax.poplar.element_types import type_of_dtype as type_of_dtype
 from ipujax.poplar.engine import Engine as Engine
 from ipujax.poplar.exceptions import control_program_error as control_program_error
 from ipujax.poplar.exceptions import graph_connection_error as graph_connection_error
@@ -63,6 +64,7 @@ from ipujax.poplar.graph_parts import ComputeSet as ComputeSet
 from ipujax.poplar.graph_parts import DataStream as DataStream
 from ipujax.poplar.graph_parts import Function as Function
 from ipujax.poplar.graph_parts import RemoteBuffer as RemoteBuffer
+from ipujax.poplar.popops_scaled import scaled_add_cycles as scaled_add_cycles
 from ipujax.poplar.program import SyncType as SyncType
 from ipujax.poplar.tensors import Interval as Interval
 from ipujax.poplar.tensors import Tensor as Tensor
@@ -132,6 +134,9 @@ __all__ = [
 Graph.of_some_tiles = _VirtualGraph
 
 _LEFT_OUT = {
+    "HostFunction": "the host takes part by streams and their callbacks",
+    "PerfEstimatorTable": "PopLibs' operations have the planner's cycles",
+    "VertexPerfEstimator": "PopLibs' operations have the planner's cycles",
     "gcl": "collectives are those of ipu.cross_replica_ops",
     "popfloat": "float8 is that of JAX",
     "popsparse": "there are no sparse products",

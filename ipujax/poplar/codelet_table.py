@@ -40,6 +40,8 @@ class CodeletTable:
         if isinstance(src, (list, tuple)):
             for each in src:
                 self.add(each, *arguments, compileFlags=compileFlags)
+        elif isinstance(src, Codelet):
+            self._codelets[src.name] = src
         elif callable(src):
             for each in (src, *arguments):
                 made = make_codelet(each)

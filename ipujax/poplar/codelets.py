@@ -21,11 +21,16 @@ KINDS = ("Vertex", "MultiVertex", "SupervisorVertex")
 
 @dc.dataclass(frozen=True, slots=True)
 class Vector:
-    """The type of a field with any number of elements: `Vector[FLOAT]`."""
+    """The type of a field with any number of elements: `Vector[FLOAT]`.
+
+    `Vector[Input[FLOAT]]` and `Vector[Input[Vector[FLOAT]]]` are fields with any number of fields.
+    """
 
     element: Type
 
-    def __class_getitem__(cls, element: Any) -> Vector:
+    def __class_getitem__(cls, element: Any) -> Any:
+        if isinstance(element, Field) and element.rank < 2:
+            return dc.replace(element, rank=2, has_scalar_rows=not element.rank)
         return cls(require_type(element, "the element type of a Vector"))
 
 
@@ -39,6 +44,8 @@ class Field:
       is_read: whether `compute` gets the elements.
       is_written: whether it returns them.
       keeps_unwritten: whether elements of an output that `compute` does not write stay as they are.
+      has_scalar_rows: whether it is a vector of scalar fields, of rank 2 all the same.
+      is_plain: whether it is connected with no tensor of the user's, and has values of its own.
     """
 
     type: Type
@@ -46,13 +53,17 @@ class Field:
     is_read: bool
     is_written: bool
     keeps_unwritten: bool = False
+    has_scalar_rows: bool = False
+    is_plain: bool = False
 
     def __str__(self) -> str:
-        inner = f"{'Vector<' * self.rank}{self.type}{'>' * self.rank}"
+        if self.is_plain:
+            return f"Vector<{self.type}>"
+        inner = f"Vector<{self.type}>" if self.rank and not self.has_scalar_rows else self.type
         kind = (
             "InOut" if self.is_read and self.is_written else "Input" if self.is_read else "Output"
         )
-        return f"{kind}<{inner}>"
+        return f"Vector<{kind}<{inner}>>" if self.rank == 2 else f"{kind}<{inner}>"
 
 
 class Input:
@@ -79,8 +90,6 @@ class InOut:
 def _make_field(what: Any, *, is_read: bool, is_written: bool) -> Field:
     if isinstance(what, Vector):
         return Field(what.element, 1, is_read, is_written)
-    if isinstance(what, Field):
-        raise NotImplementedError("fields that are vectors of vectors are not there yet")
     return Field(require_type(what, "the type of a field"), 0, is_read, is_written)
 
 
@@ -135,7 +144,8 @@ def codelet(
     Args:
       function: its parameters are the fields, annotated `Input[...]`, `Output[...]`, `InOut[...]`
         or with a Python type for a plain value; it returns a dict of every written field. A vector
-        is 1-d, a scalar 0-d; an Output comes in as a `jax.ShapeDtypeStruct`.
+        is 1-d, a scalar 0-d; an Output comes in as a `jax.ShapeDtypeStruct`. A vector of fields
+        is a tuple of them, and may be returned as a list.
       cycles: the cycles of a vertex, or a function of the fields that it asks for by name: a
         `jax.ShapeDtypeStruct` for a connected one, the value for a plain one.
       kind: "Vertex", "MultiVertex" or "SupervisorVertex".

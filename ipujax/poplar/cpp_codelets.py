@@ -18,9 +18,15 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from ipujax.driver import native_code
 from ipujax.poplar import element_types
 from ipujax.poplar.codelets import Codelet, Field
-from ipujax.poplar.cpp_compiler import compile_library, preprocess, refuse_what_hosts_lack
+from ipujax.poplar.cpp_compiler import (
+    compile_library,
+    has_wide_accesses,
+    preprocess,
+    refuse_what_hosts_lack,
+)
 from ipujax.poplar.cpp_source import (
     VertexClass,
     canonical_name,
@@ -44,11 +50,10 @@ PLAIN_FIELDS = "plain fields"
 
 _READS, _WRITES = (0, 2), (1, 2)  # of poplar::Access
 _WIDE = {"DOUBLE": np.float64, "LONGLONG": np.int64, "UNSIGNED_LONGLONG": np.uint64}
-_WROTE_OUTSIDE = re.compile(
-    r"<wrote outside: group (?P<group>\d+) vertex (?P<vertex>\d+) field (?P<field>.*?)>"
+_FAILURE = re.compile(
+    r"<(?P<what>wrote outside|misaligned): "
+    r"group (?P<group>\d+) vertex (?P<vertex>\d+) field (?P<field>.*?)>"
 )
-_LIBRARIES: dict[Path, ctypes.CDLL] = {}
-_REGISTERED: set[str] = set()
 
 
 class CodeletFileType(enum.Enum):
@@ -107,7 +112,8 @@ class CppVertex:
     Attributes:
       target: the name of its handler in XLA.
       estimate: sizes of rows, the bytes of plain fields, whether loops are marked -> cycles or -1.
-      plain: the plain fields.
+      plain: the plain fields, but for vectors.
+      vectors: the element type of each plain vector.
       state_bytes: bytes of the plain fields of a vertex.
       has_loops: whether the text marks loops.
     """
@@ -115,8 +121,34 @@ class CppVertex:
     target: str
     estimate: Any
     plain: Mapping[str, PlainField]
+    vectors: Mapping[str, element_types.Type]
     state_bytes: int
     has_loops: bool
+
+    def check_value(self, name: str, value: Any, size: int | None) -> None:
+        """Raises a type_error for what a plain field does not hold.
+
+        Args:
+          name: the field.
+          value: the value.
+          size: the size that a vector has been given, if any.
+        """
+        if name in self.vectors:
+            self.elements_of(name, value, size)
+        else:
+            self.plain[name].encode(value, name)
+
+    def elements_of(self, name: str, value: Any, size: int | None) -> np.ndarray:
+        """Returns the elements of a plain vector, 1-d: one value for all, or one for each."""
+        try:
+            given = np.asarray(value).astype(self.vectors[name].dtype).reshape(-1)
+            return given if size is None else np.broadcast_to(given, size)
+        except (TypeError, ValueError) as error:
+            raise type_error(
+                f"field '{name}' takes {size or 'some'} elements of {self.vectors[name]}, and not "
+                f"{value!r}: {error}",
+                where=user_place(),
+            ) from error
 
     def state_of(self, values: Mapping[str, Any]) -> np.ndarray:
         """Returns the bytes of the plain fields, uint8, with values for some of them."""
@@ -142,6 +174,7 @@ class CppSource:
         self._preprocessed = preprocess(text, name, folder, flags)
         tokens = read_tokens(self._preprocessed)
         refuse_what_hosts_lack(tokens)
+        self._has_vectors = has_wide_accesses(tokens)
         self._has_loops = any(token.text == "loop" for token in tokens)
         self.classes = {each.name: each for each in find_vertex_classes(tokens)}
 
@@ -162,11 +195,11 @@ class CppSource:
 
     def _compile(self, wanted: Mapping[str, VertexClass]) -> list[Codelet]:
         glue = "\n".join(_glue_of(n, *item) for n, item in enumerate(wanted.items()))
-        path = compile_library(self._preprocessed, glue, self.name, self._flags)
-        if path not in _LIBRARIES:
-            _LIBRARIES[path] = ctypes.CDLL(str(path))
+        path = compile_library(
+            self._preprocessed, glue, self.name, self._flags, checks_alignment=self._has_vectors
+        )
         return [
-            _make_codelet(_LIBRARIES[path], path.stem, number, name, each, self._has_loops)
+            _make_codelet(path, number, name, each, self._has_loops)
             for number, (name, each) in enumerate(wanted.items())
         ]
 
@@ -230,15 +263,18 @@ extern "C" {{
 
 
 def _make_codelet(
-    library: ctypes.CDLL, key: str, number: int, name: str, each: VertexClass, has_loops: bool
+    path: Path, number: int, name: str, each: VertexClass, has_loops: bool
 ) -> Codelet:
+    library = native_code.load_library(path)
     describe, estimate = library[f"ipujax_describe_{number}"], library[f"ipujax_estimate_{number}"]
     describe.restype, estimate.restype = ctypes.c_char_p, ctypes.c_int64
     fields: dict[str, Field] = {}
     plain: dict[str, PlainField] = {}
+    vectors: dict[str, element_types.Type] = {}
     for one in json.loads(describe()):
         if "rank" in one:
-            fields[one["name"]] = _connected_field(one, name, each)
+            fields[one["name"]] = field = _connected_field(one, name, each)
+            vectors |= {one["name"]: field.type} if field.is_plain else {}
         else:
             plain[one["name"]] = _plain_field(one)
     if plain:
@@ -247,10 +283,15 @@ def _make_codelet(
         raise graph_object_creation_error(
             f"codelet '{name}' writes nothing", where=each.place, fix="give it an Output or InOut"
         )
-    target = f"ipujax_{key}_{number}"
-    _register(target, library[f"ipujax_run_{number}"])
     state_bytes = max((f.offset + f.default.nbytes for f in plain.values()), default=0)
-    vertex = CppVertex(target, estimate, MappingProxyType(plain), state_bytes, has_loops)
+    vertex = CppVertex(
+        native_code.register_target(path, number),
+        estimate,
+        MappingProxyType(plain),
+        MappingProxyType(vectors),
+        state_bytes,
+        has_loops,
+    )
     defaults = MappingProxyType({field: one.default for field, one in plain.items()})
     names = MappingProxyType({field: field for field in (*fields, *plain)})
     run = functools.partial(_run_batch, vertex)
@@ -266,13 +307,6 @@ def _make_codelet(
     )
 
 
-def _register(target: str, function: Any) -> None:
-    if target in _REGISTERED:
-        return
-    _REGISTERED.add(target)
-    jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(function), platform="cpu")
-
-
 def _connected_field(one: Mapping[str, Any], name: str, each: VertexClass) -> Field:
     type = getattr(element_types, one["type"] or "none", None)
     if type is None:
@@ -282,7 +316,15 @@ def _connected_field(one: Mapping[str, Any], name: str, each: VertexClass) -> Fi
             fix="tensors have float, half, bool, and integers of at most 32 bits",
         )
     is_read, is_written = one["access"] in _READS, one["access"] in _WRITES
-    return Field(type, one["rank"], is_read, is_written, keeps_unwritten=not is_read)
+    return Field(
+        type,
+        one["rank"],
+        is_read,
+        is_written,
+        keeps_unwritten=not is_read,
+        has_scalar_rows=one["has_scalar_rows"],
+        is_plain=one["is_plain"],
+    )
 
 
 def _plain_field(one: Mapping[str, Any]) -> PlainField:
@@ -314,17 +356,24 @@ def _run_batch(
         if field.is_written:
             one = group.shape_of(name)
             results[name] = jax.ShapeDtypeStruct((count, *one.shape), one.dtype)
-    call = jax.ffi.ffi_call(vertex.target, [*results.values()])
+    call = jax.ffi.ffi_call(vertex.target, [*results.values()], vmap_method="sequential")
     return dict(zip(results, call(*given, group=np.int64(group.number)), strict=True))
 
 
 def explain_failure(error: Exception, groups: Iterable[VertexGroup]) -> poplar_error | None:
     """Returns what a run of codelets in C++ did wrong, or None for other failures."""
-    if (found := _WROTE_OUTSIDE.search(str(error))) is None:
+    if (found := _FAILURE.search(str(error))) is None:
         return None
     group = next(each for each in groups if each.number == int(found["group"]))
     vertex = group.vertices[int(found["vertex"])]
-    tensor = vertex.connections[found["field"]]
+    tensor = vertex.connections.get(found["field"], "a value of its own")
+    if found["what"] == "misaligned":
+        return graph_program_compilation_error(
+            f"{vertex} on tile {vertex.tile} reads or writes field '{found['field']}', {tensor}, "
+            "with vectors that are wider than it is aligned to",
+            where=vertex.where,
+            fix="ask for it, as with Vector<float, VectorLayout::SPAN, 8> for a float2",
+        )
     return graph_program_compilation_error(
         f"{vertex} on tile {vertex.tile} writes outside of field '{found['field']}', {tensor}",
         where=vertex.where,

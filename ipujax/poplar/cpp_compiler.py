@@ -10,14 +10,13 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import jax
 
-from ipujax.driver import executable_cache
-from ipujax.ground import ForeignFolderError, files, open_own_folder
+from ipujax.driver import native_code
+from ipujax.ground import ForeignFolderError, files
 from ipujax.poplar.cpp_source import Token
 from ipujax.poplar.exceptions import graph_program_compilation_error
 from ipujax.poplar.user_places import user_place
@@ -28,6 +27,8 @@ FLAGS = (
     "-std=c++17 -O2 -fPIC -fno-strict-aliasing -fno-exceptions -ffp-contract=off -w "
     "-fdiagnostics-color=never -fvisibility=hidden"
 ).split()
+_CHECKS_OF_ALIGNMENT = ("-fsanitize=alignment", "-fno-sanitize-recover=alignment")
+_WIDE_ACCESS = re.compile(r"(?:float|half|u?char|u?short|u?int)[248]|reinterpret_cast|vector_size")
 SHOWN_LINES = 40
 _ERROR = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: .*$", re.M)
 _ASSEMBLY = {"asm", "__asm__", "__asm"}
@@ -51,7 +52,9 @@ def preprocess(text: str, name: str, folder: Path, flags: Sequence[str]) -> str:
     return _TARGET.sub("unused", made)
 
 
-def compile_library(preprocessed: str, glue: str, name: str, flags: Sequence[str]) -> Path:
+def compile_library(
+    preprocessed: str, glue: str, name: str, flags: Sequence[str], *, checks_alignment: bool
+) -> Path:
     """Returns the shared library of a codelet; compiled if the cache does not have it.
 
     Args:
@@ -59,19 +62,27 @@ def compile_library(preprocessed: str, glue: str, name: str, flags: Sequence[str
       glue: what is appended, for the vertex types that are wanted.
       name: its name in the compiler's messages.
       flags: the user's.
+      checks_alignment: whether accesses that are not aligned are found when they happen.
 
     Raises:
       graph_program_compilation_error: there is no compiler, or it refuses the text.
     """
     source = f'{preprocessed}\n# 1 "glue"\n{glue}\n'
+    flags = [*flags, *(_CHECKS_OF_ALIGNMENT if checks_alignment else ())]
     key = "\n".join([_compiler_version(), *FLAGS, *flags, source])
-    with _cache_folder() as folder:
-        path = folder / f"{hashlib.sha256(key.encode()).hexdigest()}.codelets.so"
+    with _open_code_folder() as folder:
+        path = folder / f"{hashlib.sha256(key.encode()).hexdigest()}{native_code.SUFFIX}"
         if not path.exists():
             with files.replace_file_by_name(path) as new:
                 # The preprocessor has seen the text already, and its lines name the user's.
-                command = ["-shared", *FLAGS, *flags, "-x", "c++-cpp-output", "-", "-o", new]
-                _run_compiler(command, source, name)
+                # The handler of the checks is in the glue: what is linked needs no library for it.
+                made = f"{new}.o"
+                command = ["-c", *FLAGS, *flags, "-x", "c++-cpp-output", "-", "-o", made]
+                try:
+                    _run_compiler(command, source, name)
+                    _run_compiler(["-shared", made, "-o", new], "", name)
+                finally:
+                    Path(made).unlink(missing_ok=True)
         return path
 
 
@@ -94,6 +105,11 @@ def refuse_what_hosts_lack(tokens: Sequence[Token]) -> None:
                 where=token.place,
                 fix=f"write it in C++; there are: {', '.join(sorted(_known_builtins()))}",
             )
+
+
+def has_wide_accesses(tokens: Sequence[Token]) -> bool:
+    """Returns whether a text may read or write several elements at once."""
+    return any(_WIDE_ACCESS.fullmatch(token.text) for token in tokens)
 
 
 @functools.cache
@@ -139,13 +155,11 @@ def _run_compiler(arguments: Sequence[str], source: str, name: str) -> str:
 
 
 @contextlib.contextmanager
-def _cache_folder() -> Generator[Path]:
-    """Yields the folder of compiled programs, or a temporary one that only this user can change."""
-    chosen = executable_cache.cache_folder()
-    own = Path(tempfile.gettempdir()) / f"ipujax-codelets-{os.geteuid()}"
+def _open_code_folder() -> Generator[Path]:
+    """Yields the folder of compiled codelets."""
     try:
-        with contextlib.nullcontext() if chosen else open_own_folder(own, create=True):
-            yield chosen or own
+        with native_code.open_code_folder() as folder:
+            yield folder
     except (ForeignFolderError, OSError) as error:
         raise graph_program_compilation_error(
             f"compiled codelets cannot be kept: {error}",

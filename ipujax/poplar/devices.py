@@ -42,6 +42,11 @@ class Target:
         """The chip with as many tiles, for the machine model."""
         return dc.replace(_TARGETS[self.version], tiles_per_ipu=self.tiles)
 
+    @property
+    def as_one_chip(self) -> targets.Target:
+        """A chip with the tiles of all IPUs, on which the model runs programs for several."""
+        return dc.replace(self.chip, tiles_per_ipu=self.getNumTiles())
+
     def getNumTiles(self) -> int:
         """The tiles of all IPUs."""
         return self.ipus * self.tiles
@@ -150,6 +155,5 @@ class DeviceManager:
 
 def _make_target(version: str, ipus: int, tiles: int, *, is_model: bool) -> Target:
     check.require_integer(tiles, "tilesPerIPU", at_least=1)
-    if check.require_integer(ipus, "numIPUs", at_least=1) != 1:
-        raise NotImplementedError("poplar graphs of several IPUs are not there yet")
+    check.require_integer(ipus, "numIPUs", at_least=1)
     return Target(version, ipus, tiles, TargetType.IPU_MODEL if is_model else TargetType.IPU)

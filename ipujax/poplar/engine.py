@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ipujax import driver
+from ipujax.ground import CallbackError
 from ipujax.poplar import program as programs
 from ipujax.poplar.cpp_codelets import explain_failure
 from ipujax.poplar.devices import Device
@@ -20,6 +21,7 @@ from ipujax.poplar.exceptions import (
     check,
     control_program_error,
     index_error,
+    poplar_error,
     profiling_disabled,
     stream_connection_error,
 )
@@ -39,7 +41,7 @@ from ipujax.poplar.tile_memory import (
 )
 from ipujax.poplar.user_places import user_place
 from ipujax.poplar.written_elements import WrittenElements
-from ipujax.report import PlacedStep, Report, auto_report, place_memory
+from ipujax.report import PlacedStep, Report, auto_report, place_memory, spread_over_ipus
 from ipujax.system import read_engine_options
 
 
@@ -99,6 +101,7 @@ class Engine:
           stream_connection_error: a stream that is not connected.
           control_program_error: a read of elements that nothing has written; no such program; an
             engine that is not loaded.
+          index_error: a row that a remote buffer does not have.
         """
         program = self._program(index)
         if not self._is_loaded:
@@ -117,6 +120,11 @@ class Engine:
             jax.block_until_ready(results)
         except jax.errors.JaxRuntimeError as error:
             raise explain_failure(error, self._lowering.steps.all_groups()) or error from None
+        except CallbackError as error:
+            # What the host's side of a step refuses, such as a row of a remote buffer.
+            if isinstance(error.__cause__, poplar_error):
+                raise error.__cause__ from None
+            raise
         self._state |= dict(zip(written, results, strict=True))
         jax.effects_barrier()
 
@@ -175,9 +183,22 @@ class Engine:
         """
         self._streams.connect(handle, begin)
 
-    def connectStreamToCallback(self, handle: str, callback: Callable[[np.ndarray], None]) -> None:
-        """Connects a stream with a function that fills, or reads, each transfer's array."""
+    def connectStreamToCallback(self, handle: str, index: Any, callback: Any = None) -> None:
+        """Connects a stream with a function that fills, or reads, each transfer's array.
+
+        Args:
+          handle: the stream's name.
+          index: the number of the replica, 0, which may be left out.
+          callback: the function.
+        """
+        if callback is None:
+            index, callback = 0, index
+        _require_replica(index, "index")
         self._streams.connect_callback(handle, callback)
+
+    def connectHostFunction(self, *_: Any) -> NoReturn:
+        """Refuses: the host takes part by streams and their callbacks."""
+        raise NotImplementedError("poplar.Engine.connectHostFunction is left out")
 
     def writeTensor(self, handle: str, buffer: Any) -> None:
         """Writes a tensor that `Graph.createHostWrite` has named."""
@@ -267,8 +288,7 @@ class Engine:
                 where=user_place(),
                 fix=f"it has: {', '.join(self._graph.remote_buffers) or 'none'}",
             )
-        if check.require_integer(replica, "replicationIndex", at_least=0):
-            raise index_error(f"replica {replica}", where=user_place(), fix="there is one, 0")
+        _require_replica(replica, "replicationIndex")
         row = check.require_integer(row, "repeatIndex", at_least=0)
         self._streams.require_rows(buffer, user_place(), np.array([row]))
         return buffer, slice(row * buffer.size, (row + 1) * buffer.size)
@@ -290,7 +310,10 @@ class Engine:
                 where=user_place(),
                 fix="leave that out",
             )
-        planned = self._lower(program).report(self._graph.getTarget().chip)
+        target = self._graph.getTarget()
+        planned = self._lower(program).report(target.as_one_chip)
+        if target.ipus > 1:
+            planned = spread_over_ipus(planned, target.chip, target.ipus)
         steps = list_steps(self._graph, self._lowering.steps, [self._program(program)])
         if has_planned_operations(self._program(program)):
             work_space = planned.memory.tile_categories["temporaries"]
@@ -353,6 +376,11 @@ class _ReportedProgram:
     def as_text(self, *, origins: bool = False) -> str:
         """Returns the program as text."""
         return self._lowered.as_text(origins=origins)
+
+
+def _require_replica(replica: Any, argument: str) -> None:
+    if check.require_integer(replica, argument, at_least=0):
+        raise index_error(f"replica {replica}", where=user_place(), fix="there is one, 0")
 
 
 def _find_handle(handles: Mapping[str, Tensor], handle: str) -> Tensor:

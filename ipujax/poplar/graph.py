@@ -19,7 +19,6 @@ from ipujax.poplar.exceptions import (
     index_error,
     invalid_tile_mapping,
     stream_connection_error,
-    type_error,
 )
 from ipujax.poplar.graph_parts import (
     NO_TILE,
@@ -32,8 +31,9 @@ from ipujax.poplar.graph_parts import (
     Vertex,
 )
 from ipujax.poplar.program import require_program
-from ipujax.poplar.tensors import Interval, Tensor, concat
+from ipujax.poplar.tensors import Interval, Tensor
 from ipujax.poplar.user_places import user_place
+from ipujax.poplar.vertex_connections import connect_field, set_field_size, set_field_value
 
 
 @check.guard
@@ -109,7 +109,7 @@ class Graph:
     def clone(self, tensor: Tensor, debugContext: str = "") -> Tensor:
         """Adds a variable of a tensor's type, shape and mapping."""
         new = self.addVariable(tensor.type, tensor.shape(), debugContext or f"{tensor.name}_clone")
-        self.tile_of[new.elements] = self.tile_of[self._own(tensor).elements]
+        self.tile_of[new.elements] = self.tile_of[self.require_tensor(tensor).elements]
         return new
 
     def add_vertex_state(self, type: Type, shape: Sequence[int], name: str) -> Tensor:
@@ -154,24 +154,14 @@ class Graph:
           value: one number for all elements, or one for each.
         """
         if isinstance(what, FieldRef):
-            if what.field not in what.vertex.codelet.plain:
-                self._refuse_value_for_connected_field(what)
-            what.vertex.set_plain(what.field, value)
+            set_field_value(what, value)
             return
-        elements = self._own(what).elements
+        elements = self.require_tensor(what).elements
         values = np.asarray(value, what.type.dtype)
         if values.size not in (1, elements.size):
             raise index_error(f"{values.size} initial values for {what}", where=user_place())
         flat = np.broadcast_to(values.reshape(-1), elements.size)
         self.initial_values.append((elements.reshape(-1), flat))
-
-    @staticmethod
-    def _refuse_value_for_connected_field(what: FieldRef) -> NoReturn:
-        raise graph_connection_error(
-            f"field '{what.field}' of {what.vertex} is no plain field",
-            where=user_place(),
-            fix="connect it with a tensor, whose initial value you set",
-        )
 
     # --- tiles ------------------------------------------------------------------------------------
 
@@ -186,7 +176,7 @@ class Graph:
         if isinstance(what, Vertex):
             what.tile = int(self.tiles_of_root(self._require_tile(tile, str(what))))
             return
-        elements = self._own(what).elements
+        elements = self.require_tensor(what).elements
         if not isinstance(tile, (list, tuple)):
             self.put_on_tiles(elements, self._require_tile(tile, str(what)))
             return
@@ -208,7 +198,7 @@ class Graph:
 
     def getTileMapping(self, tensor: Tensor) -> list[list[Interval]]:
         """Returns, for each tile, the intervals of the tensor's flattened elements."""
-        tiles = self.tile_of[self._own(tensor).elements.reshape(-1)]
+        tiles = self.tile_of[self.require_tensor(tensor).elements.reshape(-1)]
         mapping: list[list[Interval]] = [[] for _ in range(self._target.getNumTiles())]
         ends = [*(np.flatnonzero(np.diff(tiles)) + 1).tolist(), tiles.size] if tiles.size else []
         start = 0
@@ -228,7 +218,8 @@ class Graph:
             )
         return tile
 
-    def _own(self, tensor: Any) -> Tensor:
+    def require_tensor(self, tensor: Any) -> Tensor:
+        """Returns a tensor of this graph; raises an error for anything else."""
         check.require_instance(tensor, Tensor, "the tensor")
         if tensor.graph is not self.root:
             raise graph_connection_error(f"{tensor} is of another graph", where=user_place())
@@ -284,53 +275,22 @@ class Graph:
         return vertex
 
     def connect(self, field: FieldRef, tensor: Any) -> None:
-        """Connects a field of a vertex with a tensor; a plain one takes a value."""
-        vertex, name = field.vertex, field.field
-        declared = vertex.codelet.fields.get(name)
-        if declared is None:
-            if isinstance(tensor, Tensor):
-                raise graph_connection_error(
-                    f"field '{name}' of {vertex} is plain: {tensor} cannot be connected",
-                    where=user_place(),
-                    fix="give its value with setInitialValue",
-                )
-            vertex.set_plain(name, tensor)
-            return
-        rows = self._rows_of_connection(tensor, declared.rank)
-        tensor = concat([row.flatten() for row in rows]) if declared.rank == 2 else rows[0]
-        vertex.rows[name] = tuple(row.numElements() for row in rows)
-        if tensor.type != declared.type:
-            raise type_error(
-                f"field '{name}' of {vertex} is {declared.type}, and {tensor} is not",
-                where=user_place(),
-                fix=f"connect a tensor of {declared.type}",
-            )
-        if declared.rank == 0 and tensor.elements.size != 1:
-            raise type_error(
-                f"field '{name}' of {vertex} is a scalar, and {tensor} has "
-                f"{tensor.elements.size} elements",
-                where=user_place(),
-                fix="connect a tensor of one element",
-            )
-        if declared.rank == 1 and tensor.elements.ndim != 1:
-            raise graph_connection_error(
-                f"field '{name}' of {vertex} is a vector, and {tensor} is not",
-                where=user_place(),
-                fix="connect tensor.flatten()",
-            )
-        vertex.connections[name] = tensor
+        """Connects a field of a vertex with a tensor; a plain one takes a value.
 
-    def _rows_of_connection(self, tensor: Any, rank: int) -> list[Tensor]:
-        """Returns what is connected, for a vector of vectors row by row."""
-        if rank < 2:
-            return [self._own(tensor)]
-        if isinstance(tensor, Tensor) and tensor.rank() != 2:
-            raise graph_connection_error(
-                f"a vector of vectors is connected with {tensor}",
-                where=user_place(),
-                fix="give a tensor of two dimensions, or a list of tensors",
-            )
-        return [self._own(row) for row in tensor]
+        Args:
+          field: `vertex["field"]`, or one of a vector of fields: `vertex["field"][i]`.
+          tensor: the tensor, for a vector of fields a list of them; or the value.
+        """
+        connect_field(self.root, check.require_instance(field, FieldRef, "field"), tensor)
+
+    def setFieldSize(self, field: FieldRef, size: int) -> None:
+        """Sets how many elements a plain vector in C++ has, or fields a vector of fields.
+
+        Args:
+          field: `vertex["field"]`.
+          size: the number.
+        """
+        set_field_size(check.require_instance(field, FieldRef, "field"), size)
 
     def setPerfEstimate(self, vertex: Vertex, cycles: float, flops: int = 0) -> None:
         """Sets the cycles of a vertex: a worker's for a `Vertex`, else the tile's.
@@ -412,11 +372,11 @@ class Graph:
 
     def createHostWrite(self, handle: str, tensor: Tensor) -> None:
         """Has `Engine.writeTensor` write a tensor by a name."""
-        self.host_writes[handle] = self._own(tensor)
+        self.host_writes[handle] = self.require_tensor(tensor)
 
     def createHostRead(self, handle: str, tensor: Tensor) -> None:
         """Has `Engine.readTensor` read a tensor by a name."""
-        self.host_reads[handle] = self._own(tensor)
+        self.host_reads[handle] = self.require_tensor(tensor)
 
     def addFunction(self, program: Any) -> Function:
         """Adds a program that `program.Call` calls."""
@@ -463,4 +423,6 @@ class Graph:
 
     def addHostFunction(self, *_: Any) -> NoReturn:
         """Refuses: the host takes part by streams and their callbacks."""
-        raise NotImplementedError("poplar.Graph.addHostFunction is left out")
+        raise NotImplementedError("poplar.Graph.addHostFunction is left out, as is hostFunction")
+
+    hostFunction = addHostFunction

@@ -9,7 +9,9 @@ import numpy as np
 
 from ipujax.poplar.codelets import Codelet
 from ipujax.poplar.element_types import Type
+from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.tensors import Tensor
+from ipujax.poplar.user_places import user_place
 
 if TYPE_CHECKING:
     from ipujax.poplar.graph import Graph
@@ -61,7 +63,9 @@ class Vertex:
       where: the user's line.
       connections: tensors by field, flat for a vector of vectors.
       rows: the sizes of the rows of each field.
+      row_tensors: tensors of vectors of fields whose fields are connected one by one.
       values: plain fields that have been set.
+      sizes: those of plain vectors that have been set.
       tile: its tile; `NO_TILE` before it is set.
       cycles: the estimate that has been set for it, if any.
       flops: the floating-point operations that have been set for it.
@@ -73,7 +77,9 @@ class Vertex:
     where: str
     connections: dict[str, Tensor] = dc.field(default_factory=dict)
     rows: dict[str, tuple[int, ...]] = dc.field(default_factory=dict)
+    row_tensors: dict[str, list[Tensor | None]] = dc.field(default_factory=dict)
     values: dict[str, Any] = dc.field(default_factory=dict)
+    sizes: dict[str, int] = dc.field(default_factory=dict)
     tile: int = NO_TILE
     cycles: float | None = None
     flops: int = 0
@@ -85,7 +91,7 @@ class Vertex:
     def set_plain(self, field: str, value: Any) -> None:
         """Sets what a plain field holds at first."""
         if self.codelet.native is not None:
-            self.codelet.native.plain[field].encode(value, field)  # which checks it
+            self.codelet.native.check_value(field, value, self.sizes.get(field))
         self.values[field] = value
 
     def __str__(self) -> str:
@@ -94,10 +100,36 @@ class Vertex:
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
 class FieldRef:
-    """A field of a vertex."""
+    """A field of a vertex.
+
+    Attributes:
+      vertex: the vertex.
+      field: its name.
+      index: its place in a vector of fields; None for all of it.
+    """
 
     vertex: Vertex
     field: str
+    index: int | None = None
+
+    def __getitem__(self, index: int) -> FieldRef:
+        size = len(self.vertex.row_tensors.get(self.field, ()))
+        index = check.require_integer(index, "the index of a field")
+        if not 0 <= index < size:
+            raise index_error(
+                f"field {index} of '{self.field}' of {self.vertex}, which has {size}",
+                where=user_place(),
+                fix="call graph.setFieldSize before",
+            )
+        return FieldRef(self.vertex, self.field, index)
+
+    def size(self) -> int:
+        """The number of fields of a vector of fields, or of elements."""
+        if self.field in self.vertex.row_tensors:
+            return len(self.vertex.row_tensors[self.field])
+        rows = self.vertex.rows.get(self.field, ())
+        declared = self.vertex.codelet.fields.get(self.field)
+        return len(rows) if declared is not None and declared.rank == 2 else sum(rows)
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)

@@ -97,7 +97,7 @@ class ProgramLowering:
                 after = self.steps.run_step(program, state)
                 return [after[number] for number in written]
 
-            chip = self.graph.getTarget().chip
+            chip = self.graph.getTarget().as_one_chip
             self._cycles[id(program)] = cycles_of_function(run, shapes, chip)
         return self._cycles[id(program)]
 

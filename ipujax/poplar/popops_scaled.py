@@ -8,11 +8,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from ipujax.poplar.devices import Target
 from ipujax.poplar.element_types import Type, require_type
 from ipujax.poplar.exceptions import check, index_error, type_error
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.library_operations import (
-    Operand,
     add_elementwise,
     read_rest,
     require_program_at,
@@ -59,19 +59,26 @@ def _add_scaled(graph: Graph, name: str, arguments: tuple[Any, ...], *, sign: in
 
     cycles = None
     if jnp.issubdtype(a.type.dtype, jnp.floating):
-        cycles = _scaled_add_cycles(graph, a.type, b.type, given, is_axpby=place == 4, sign=sign)
+        cycles = scaled_add_cycles(
+            graph.getTarget(),
+            a.type,
+            b.type,
+            is_constant=not isinstance(scale_b, Tensor),
+            is_axpby=place == 4,
+            sign=sign,
+        )
     operands = [a, scale_a, b, scale_b]
     add_elementwise(graph, prog, title, compute, operands, in_place=True, cycles=cycles)
 
 
-def _scaled_add_cycles(
-    graph: Graph,
+def scaled_add_cycles(
+    target: Target,
     type_a: Type,
     type_b: Type,
-    given: tuple[Operand, ...],
     *,
-    is_axpby: bool,
-    sign: int,
+    is_constant: bool = False,
+    is_axpby: bool = False,
+    sign: int = 1,
 ) -> Callable[[int], float]:
     """Returns tile cycles by elements: the estimate of PopLibs' `ScaledAddSupervisor`.
 
@@ -80,10 +87,9 @@ def _scaled_add_cycles(
     mixed types), and 3; one of them looks after what remains. (PopLibs, popops:
     getScaledArithmeticSupervisorCycleEstimate)
     """
-    width = graph.getTarget().getVectorWidth(type_a)
+    width = target.getVectorWidth(type_a)
     each = 3 if type_a == type_b else 4
-    num_workers = graph.getTarget().getNumWorkerContexts()
-    is_constant = not isinstance(given[3], Tensor)
+    num_workers = target.getNumWorkerContexts()
 
     def cycles(elements: int) -> float:
         vectors, rest = divmod(elements, width)

@@ -288,19 +288,44 @@ class If(Program):
 
 @check.guard
 class Switch(Program):
-    """Runs the program of the case that a tensor's value is, or else the default."""
+    """Runs the program of the case that a tensor's value is, or else the default.
+
+    After the control, a tensor of one integer, come, each if it is wanted: a list of pairs of a
+    value and a program, the program of all other values, and a name.
+    """
 
     def __init__(
         self,
         control: Tensor,
+        *arguments: Any,
         cases: abc.Sequence[tuple[int, Any]] = (),
         defaultCaseBody: Any = None,
         debugContext: str = "",
     ):
-        self.where, self.name = user_place(), debugContext
+        self.where = user_place()
+        for argument in arguments:
+            if isinstance(argument, str):
+                debugContext = argument
+            elif isinstance(argument, Program):
+                defaultCaseBody = argument
+            else:
+                cases = check.require_instance(argument, (list, tuple), "the cases", "a list")
+        self.name = debugContext
         self.control = _require_scalar(control, "control")
-        self.cases = [(int(value), require_program(body)) for value, body in cases]
+        self.cases: list[tuple[int, Program]] = []
+        for value, body in cases:
+            self.add(value, body)
         self.default = require_program(Sequence() if defaultCaseBody is None else defaultCaseBody)
+
+    @classmethod
+    def switchWithUnreachableDefault(
+        cls,
+        control: Tensor,
+        cases: abc.Sequence[tuple[int, Any]] = (),
+        debugContext: str = "",
+    ) -> Switch:
+        """Returns a switch whose control holds no other values; those would do nothing here."""
+        return cls(control, cases, debugContext)
 
     def read_tensors(self) -> abc.Sequence[Tensor]:
         """Returns the tensor that it reads."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses as dc
 import heapq
 import inspect
 import math
@@ -12,23 +11,11 @@ import numpy as np
 
 from ipujax.operators import Superstep, TileNumbers, tile_cycles_of
 from ipujax.poplar.cpp_codelets import estimate_cycles
+from ipujax.poplar.exchanges import find_exchange, join_between_ipus
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.graph_parts import Vertex
 from ipujax.poplar.program import Operation
 from ipujax.poplar.vertex_groups import VertexGroup, run_vertex, split_by_plain_fields
-
-
-@dc.dataclass(frozen=True, slots=True, eq=False)
-class Exchange:
-    """The bytes that tiles receive and send before, or after, vertices run.
-
-    Attributes:
-      received: int64 [tiles].
-      sent: int64 [tiles].
-    """
-
-    received: np.ndarray
-    sent: np.ndarray
 
 
 def compute_set_cost(graph: Graph, name: str, groups: Sequence[VertexGroup]) -> Superstep:
@@ -54,7 +41,8 @@ def compute_set_cost(graph: Graph, name: str, groups: Sequence[VertexGroup]) -> 
                 reads.append(edges)
             if declared.is_written:
                 writes.append(edges)
-    before, after = _exchange(graph, reads, inwards=True), _exchange(graph, writes, inwards=False)
+    before = find_exchange(graph, reads, inwards=True)
+    after = find_exchange(graph, writes, inwards=False)
     return Superstep(
         name=name,
         kind="+".join(dict.fromkeys(group.codelet.name for group in groups)),
@@ -64,6 +52,7 @@ def compute_set_cost(graph: Graph, name: str, groups: Sequence[VertexGroup]) -> 
         sent=TileNumbers.from_array(before.sent),
         results_received=TileNumbers.from_array(after.received),
         results_sent=TileNumbers.from_array(after.sent),
+        between_ipus=join_between_ipus(before, after),
         flops=sum(vertex.flops for vertex in cycles),
         is_estimated=is_estimated,
     )
@@ -80,9 +69,10 @@ def copy_cost(graph: Graph, name: str, src: np.ndarray, dst: np.ndarray, size: i
       size: bytes of an element.
     """
     to = graph.tile_of[dst.reshape(-1)].astype(np.int64)
-    moved = _exchange(graph, [(src.reshape(-1, 1), to, size)], inwards=True)
+    moved = find_exchange(graph, [(src.reshape(-1, 1), to, size)], inwards=True)
     received, sent = map(TileNumbers.from_array, (moved.received, moved.sent))
-    return Superstep(name=name, received=received, sent=sent)
+    between = join_between_ipus(moved)
+    return Superstep(name=name, received=received, sent=sent, between_ipus=between)
 
 
 def elementwise_cost(graph: Graph, operation: Operation) -> Superstep:
@@ -96,7 +86,7 @@ def elementwise_cost(graph: Graph, operation: Operation) -> Superstep:
         (np.broadcast_to(t.elements, where.shape).reshape(-1, 1), where.reshape(-1), t.type.size)
         for t in operation.inputs
     ]
-    moved = _exchange(graph, operands, inwards=True)
+    moved = find_exchange(graph, operands, inwards=True)
     tile_cycles = np.array([math.ceil(cycles.get(int(count), 0.0)) for count in counts])
     return Superstep(
         name=operation.name,
@@ -105,35 +95,8 @@ def elementwise_cost(graph: Graph, operation: Operation) -> Superstep:
         tile_cycles=TileNumbers.from_array(tile_cycles),
         received=TileNumbers.from_array(moved.received),
         sent=TileNumbers.from_array(moved.sent),
+        between_ipus=join_between_ipus(moved),
     )
-
-
-def _exchange(
-    graph: Graph, edges: Sequence[tuple[np.ndarray, np.ndarray, int]], *, inwards: bool
-) -> Exchange:
-    """Returns what moves between the tiles of elements and those of vertices.
-
-    Args:
-      graph: the graph.
-      edges: elements [vertices, n], tiles of the vertices [vertices], bytes of an element.
-      inwards: from the elements to the vertices.
-    """
-    tiles = graph.getTarget().getNumTiles()
-    received, sent = np.zeros(tiles, np.int64), np.zeros(tiles, np.int64)
-    for size in {size for *_, size in edges}:
-        pairs: list[np.ndarray] = []
-        for elements, where, element_bytes in edges:
-            if element_bytes == size:
-                remote = graph.tile_of[elements] != where[:, None]
-                keys = elements + where[:, None].astype(np.int64) * graph.size
-                pairs.append(keys[remote])
-        distinct = np.unique(np.concatenate(pairs))
-        elements, at = distinct % max(graph.size, 1), distinct // max(graph.size, 1)
-        many = np.bincount(at, minlength=tiles) * size
-        once = np.bincount(graph.tile_of[np.unique(elements)], minlength=tiles) * size
-        received += many if inwards else once
-        sent += once if inwards else many
-    return Exchange(received, sent)
 
 
 def _cycles_of_tiles(graph: Graph, cycles: dict[Vertex, float]) -> np.ndarray:
@@ -165,7 +128,7 @@ def _cycles_of_group(graph: Graph, group: VertexGroup) -> tuple[float, bool]:
     if estimator is None:
         estimate = estimate_cycles(group, group.plain)
         return (_default_cycles(graph, group), True) if estimate is None else (estimate, False)
-    given = group.parameters({field: group.shape_of(field) for field in group.elements})
+    given = group.parameters({field: group.parameter_shape(field) for field in group.elements})
     given |= group.parameters(group.plain)
     asked = inspect.signature(estimator).parameters
     return float(estimator(**{name: given[name] for name in asked})), False

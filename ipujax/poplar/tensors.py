@@ -99,8 +99,8 @@ class Tensor:
 
     def __getitem__(self, i: int) -> Tensor:
         """Returns the part at index i of the first dimension."""
-        i = check.require_integer(i, "the index of a tensor", at_least=0)
-        if not self.elements.ndim or i >= self.elements.shape[0]:
+        i = check.require_integer(i, "the index of a tensor")
+        if not self.elements.ndim or not 0 <= i < self.elements.shape[0]:
             raise index_error(
                 f"index {i} of {self}",
                 where=user_place(),

@@ -6,12 +6,14 @@ import os
 import sys
 from pathlib import Path
 
-_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+import jax
+
+_OURS = tuple(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], *jax.__path__))
 
 
 def user_place() -> str:
-    """Returns `file:line` of the innermost caller outside the package, or ""."""
+    """Returns `file:line` of the innermost caller outside the package and JAX, or ""."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame is not None and frame.f_code.co_filename.startswith((_PACKAGE, "<frozen")):
+    while frame is not None and frame.f_code.co_filename.startswith((*_OURS, "<frozen")):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""

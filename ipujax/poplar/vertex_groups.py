@@ -24,7 +24,7 @@ class VertexGroup:
       codelet: their kind.
       vertices: in the order of `addVertex`.
       elements: for each connected field, element numbers [vertices, *the field's shape].
-      plain: the values of plain fields that all share.
+      plain: the values of plain fields, vectors aside, that all share.
       rows: for each connected field, the sizes of its rows.
       number: its place among the groups of an engine.
     """
@@ -41,9 +41,21 @@ class VertexGroup:
         return {self.codelet.parameters[field]: value for field, value in values.items()}
 
     def shape_of(self, field: str) -> jax.ShapeDtypeStruct:
-        """Returns the shape and dtype of a field of one vertex."""
+        """Returns the shape and dtype of a field of one vertex, flat for a vector of fields."""
         dtype = self.codelet.fields[field].type.dtype
         return jax.ShapeDtypeStruct(self.elements[field].shape[1:], dtype)
+
+    def parameter_shape(self, field: str) -> jax.ShapeDtypeStruct | tuple[Any, ...]:
+        """Returns what functions of shapes get for a field: a tuple for a vector of fields."""
+        return (
+            self.shape_of(field) if self.codelet.fields[field].rank < 2 else self.row_shapes(field)
+        )
+
+    def row_shapes(self, field: str) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """Returns the shape and dtype of each of the fields of a vector of fields."""
+        declared = self.codelet.fields[field]
+        shapes = [() if declared.has_scalar_rows else (size,) for size in self.rows[field]]
+        return tuple(jax.ShapeDtypeStruct(shape, declared.type.dtype) for shape in shapes)
 
 
 def group_vertices(compute_set: ComputeSet, first: int) -> list[VertexGroup]:
@@ -65,13 +77,20 @@ def split_by_plain_fields(group: VertexGroup) -> list[VertexGroup]:
     if len(parts) == 1:
         return [group]
     return [
-        dc.replace(group, vertices=tuple(each), plain={**group.codelet.plain, **each[0].values})
+        dc.replace(
+            group, vertices=tuple(each), plain={**group.codelet.plain, **_plain_values(each[0])}
+        )
         for each in parts.values()
     ]
 
 
 def _values_key(vertex: Vertex) -> tuple[Any, ...]:
-    return tuple(sorted((name, _key(value)) for name, value in vertex.values.items()))
+    return tuple(sorted((name, _key(value)) for name, value in _plain_values(vertex).items()))
+
+
+def _plain_values(vertex: Vertex) -> dict[str, Any]:
+    """Returns the values of plain fields that have been set, but for vectors."""
+    return {n: value for n, value in vertex.values.items() if n not in vertex.codelet.fields}
 
 
 def _key(value: Any) -> Any:
@@ -86,7 +105,7 @@ def _make_group(vertices: tuple[Vertex, ...], number: int) -> VertexGroup:
         views = [vertex.connections[name].elements for vertex in vertices]
         stacked = np.stack([view.reshape(-1) for view in views])
         elements[name] = stacked if field.rank else stacked[:, 0]
-    plain = {**codelet.plain, **vertices[0].values}
+    plain = {**codelet.plain, **_plain_values(vertices[0])}
     return VertexGroup(codelet, vertices, elements, plain, vertices[0].rows, number)
 
 
@@ -127,8 +146,11 @@ def run_group(graph: Graph, group: VertexGroup, state: State) -> dict[str, jax.A
 def run_vertex(group: VertexGroup, read: Mapping[str, Any]) -> dict[str, jax.Array]:
     """Returns the written fields of one vertex, checked; `read` has the fields that it reads."""
     codelet = group.codelet
-    outputs = {name: group.shape_of(name) for name, f in codelet.fields.items() if not f.is_read}
-    returned = codelet.function(**group.parameters({**outputs, **read, **group.plain}))
+    given = {
+        name: _split_rows(group, name, read[name]) if f.is_read else group.parameter_shape(name)
+        for name, f in codelet.fields.items()
+    }
+    returned = codelet.function(**group.parameters({**given, **group.plain}))
     written = {name for name, field in codelet.fields.items() if field.is_written}
     if not isinstance(returned, Mapping) or {k.removesuffix("_") for k in returned} != written:
         raise graph_program_compilation_error(
@@ -137,7 +159,8 @@ def run_vertex(group: VertexGroup, read: Mapping[str, Any]) -> dict[str, jax.Arr
         )
     results: dict[str, jax.Array] = {}
     for name, value in returned.items():
-        field, array = name.removesuffix("_"), jax.numpy.asarray(value)
+        field = name.removesuffix("_")
+        array = _join_rows(group, field, value)
         wanted = group.shape_of(field)
         if array.weak_type:
             array = array.astype(wanted.dtype)
@@ -149,3 +172,30 @@ def run_vertex(group: VertexGroup, read: Mapping[str, Any]) -> dict[str, jax.Arr
             )
         results[field] = array
     return results
+
+
+def _split_rows(group: VertexGroup, field: str, array: Any) -> Any:
+    """Returns a field as the function gets it: a vector of fields as a tuple of them."""
+    if group.codelet.fields[field].rank < 2:
+        return array
+    ends = np.cumsum((0, *group.rows[field]))
+    shapes = group.row_shapes(field)
+    return tuple(
+        array[start:end].reshape(shape.shape)
+        for start, end, shape in zip(ends[:-1], ends[1:], shapes, strict=True)
+    )
+
+
+def _join_rows(group: VertexGroup, field: str, value: Any) -> jax.Array:
+    """Returns what the function returns of a field as one array, rows one after the other."""
+    if group.codelet.fields[field].rank < 2:
+        return jax.numpy.asarray(value)
+    rows = [jax.numpy.asarray(row) for row in value]
+    wanted = [each.shape for each in group.row_shapes(field)]
+    if [row.shape for row in rows] != wanted:
+        raise type_error(
+            f"field '{field}' of codelet '{group.codelet.name}' has rows of {wanted}, and it "
+            f"returns {[row.shape for row in rows]}",
+            where=group.vertices[0].where,
+        )
+    return jax.numpy.concatenate([row.reshape(-1) for row in rows])

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from ipujax.doors import graphs
 from ipujax.doors.graphs import Evaluation, Named, Ref
 from ipujax.doors.torch import ModuleTrace, collect_updated_variables, compute_named_values
-from ipujax.operators import all_gather, replication_index
+from ipujax.operators import all_gather, keep_lines_apart, replication_index
 from ipujax.poptorch.poptorch_operators import OPERATORS
 
 
@@ -53,7 +53,8 @@ class Forward(graphs.Forward):
             before[name] = before[name][replication_index()]
         operators = self.count_gradients_of(OPERATORS, variables)
         evaluation = Evaluation(operators, self.placement.scopes)
-        named = compute_named_values(self.module, evaluation, before, inputs, key)
+        with keep_lines_apart():
+            named = compute_named_values(self.module, evaluation, before, inputs, key)
         after = collect_updated_variables(self.module, before, named)
         for name in self.own:
             after[name] = all_gather(after[name], self.replicas)

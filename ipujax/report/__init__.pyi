@@ -37,3 +37,4 @@ from .report import Report as Report
 from .report import load as load
 from .report import load_bounded_report as load_bounded_report
 from .report_checks import check as check
+from .several_ipus import spread_over_ipus as spread_over_ipus

@@ -11,7 +11,6 @@ from ipujax.ground import ConfigError
 from ipujax.report.advice.change import ModelMemory, Source
 from ipujax.report.advice.costs import rank_costs
 from ipujax.report.advice.facts import Facts
-from ipujax.report.advice.index import ProgramIndex
 from ipujax.report.advice.memory import advise_on_memory
 from ipujax.report.device_meshes import describe_device_meshes
 from ipujax.report.excerpts import collect_excerpts
@@ -81,13 +80,13 @@ def make_report(
       ConfigError: (a `ValueError`) options that the planner cannot work with, or more I/O tiles
         than there are tiles.
     """
-    index = ProgramIndex(program)
+    memory = memory or ModelMemory()
+    index = memory.index_of(program)
     options = dc.replace(
         _model_options_of_config(config, target), ladder=ladder, donated=tuple(donated)
     )
     names = arguments if names is None else names
-    memory = memory or ModelMemory()
-    profile = machine.model(program, options, names, result_names, memory.kernels)
+    profile = machine.model(program, options, names, result_names, memory.known)
     facts = Facts(index, profile, options, memory, source)
     memory_advice = () if profile.memory.fits else advise_on_memory(facts)
     return Report(

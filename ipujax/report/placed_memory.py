@@ -80,7 +80,7 @@ def place_memory(
         always_live_bytes=always.sum(axis=1),
         peak_bytes=always.sum(axis=1) + totals.max(axis=0),
         biggest=_find_biggest(tensors, ipu, tile),
-        remote_bytes=np.full_like(known.remote_bytes, remote_bytes),
+        remote_bytes=np.array([remote_bytes, *[0] * (shape[0] - 1)], np.int64),
     )
     profile = dc.replace(
         report.profile,

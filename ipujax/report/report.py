@@ -60,6 +60,7 @@ class Report:
       sources: the text of the user's lines that call paths name.
       meshes: the JAX devices that run each IPU, replica after replica, if the program was
         compiled with meshes; nothing here is modelled by them.
+      read_activity: of a report from a file, what `tile_activity` gives.
     """
 
     profile: machine.Profile
@@ -72,6 +73,7 @@ class Report:
     sources: tuple[Excerpt, ...] = ()
     meshes: tuple[DeviceMesh, ...] = ()
     batch_size: int | None = None
+    read_activity: machine.TileActivity | None = None
 
     @property
     def name(self) -> str:
@@ -190,20 +192,38 @@ class Report:
         work = self.profile.tile_work
         if work is None:
             return ()
-        return machine.list_compute_sets(self.steps.trace, work, self.target)
+        return [*machine.list_compute_sets(self.steps.trace, work, self.target)]
 
     @property
     def exchanges(self) -> Sequence[machine.Exchange]:
-        """What moves between the tiles of an IPU, in order; () in reports from files.
+        """What moves between the tiles of an IPU or of several, in order; () in reports from files.
 
-        Each has `.name .runs .cycles .received_bytes .sent_bytes`, the last two int64 [tiles] of
-        one run: an element that leaves a tile is sent once, one that a tile needs is received once.
+        Each has `.name .ipu .runs .cycles .received_bytes .sent_bytes`, the last two int64 [tiles]
+        of one run: an element that leaves a tile is sent once, one that a tile needs is received
+        once.
         Where the planner has laid out an operation, all tiles have what the busiest has.
         """
         work = self.profile.tile_work
         if work is None:
             return ()
-        return machine.list_exchanges(self.steps.trace, work, self.target)
+        return [*machine.list_exchanges(self.steps.trace, work, self.target)]
+
+    @property
+    def tile_activity(self) -> machine.TileActivity | None:
+        """The cycles and bytes of each tile in a call; None in reports of earlier versions.
+
+        `.totals` has for each IPU `.cycles .received_bytes .sent_bytes`, int64 [tiles];
+        `.compute_sets` and `.exchanges` are those that take most cycles.
+        """
+        work, trace, chip = self.profile.tile_work, self.steps.trace, self.target
+        if work is None:
+            return self.read_activity
+        return machine.sum_tile_activity(
+            machine.list_compute_sets(trace, work, chip),
+            machine.list_exchanges(trace, work, chip),
+            self.num_ipus,
+            chip.tiles_per_ipu,
+        )
 
     @property
     def default_share(self) -> float:

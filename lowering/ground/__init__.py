@@ -19,6 +19,7 @@ from lowering.ground.source_lines import file_of_cell as file_of_cell
 from lowering.ground.source_lines import is_in_installed_package as is_in_installed_package
 from lowering.ground.source_lines import name_source_line as name_source_line
 from lowering.ground.source_lines import parse_source_line as parse_source_line
+from lowering.ground.supersteps import BetweenIpus as BetweenIpus
 from lowering.ground.supersteps import Superstep as Superstep
 from lowering.ground.supersteps import TileNumbers as TileNumbers
 from lowering.ground.topological_order import sort_by_needs as sort_by_needs

@@ -43,6 +43,8 @@ class Options:
       combine_products: merge the products that share an operand into one.
       combine_lookups: merge the lookups of one table into one, and its updates.
       mesh: the axes of the mesh of JAX devices that each IPU has; None if it has one device.
+      count_cycles: the modelled cycles of a jaxpr, for readings of the clock; None if it stands
+        still.
       on_pass: called with each pass's name and the text after it, for dumps and notebooks.
     """
 
@@ -70,6 +72,7 @@ class Options:
     combine_products: bool = False
     combine_lookups: bool = False
     mesh: AbstractMesh | None = None
+    count_cycles: Callable[..., int] | None = dc.field(default=None, compare=False)
     on_pass: Callable[[str, str], None] | None = None
 
     @property

@@ -33,6 +33,17 @@ class TileNumbers:
         padded[: self.array.size] = self.array
         return padded
 
+    def on_ipu(self, ipu: int, tiles: int) -> np.ndarray:
+        """Returns the numbers of the tiles of an IPU, int64 [tiles].
+
+        Args:
+          ipu: the IPU; what has numbers for no more tiles than one has is on that alone.
+          tiles: the tiles of each.
+        """
+        if self.array.size <= tiles:
+            return self.on_tiles(tiles)
+        return TileNumbers.from_array(self.array[ipu * tiles :][:tiles]).on_tiles(tiles)
+
     @property
     def most(self) -> int:
         """The largest number."""
@@ -43,8 +54,29 @@ class TileNumbers:
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
+class BetweenIpus:
+    """What a superstep moves between IPUs, before and after its vertices run.
+
+    Attributes:
+      ipus: how many IPUs there are.
+      flows: the IPU that sends, the one that receives, and bytes, those for several tiles once.
+      received: bytes that come from tiles of other IPUs.
+      sent: bytes that go to tiles of other IPUs, those for several tiles once.
+      copies: bytes of them that the vertices' tiles hold as copies.
+    """
+
+    ipus: int
+    flows: tuple[tuple[int, int, int], ...]
+    received: TileNumbers
+    sent: TileNumbers
+    copies: TileNumbers
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Superstep:
-    """One run of a compute set or a copy on the tiles of one IPU.
+    """One run of a compute set or a copy on the tiles of one IPU, or of several.
+
+    The tiles of several are numbered through.
 
     Attributes:
       name: the user's name for it.
@@ -55,6 +87,7 @@ class Superstep:
       sent: bytes that go to other tiles then, those for several tiles once.
       results_received: bytes that come from other tiles after the vertices have run.
       results_sent: bytes that go to other tiles then.
+      between_ipus: what moves between IPUs, which the four do not count; None for one IPU.
       flops: floating-point operations of all vertices.
       host_bytes: bytes from or to the host.
       remote_bytes: bytes from or to streaming memory.
@@ -70,6 +103,7 @@ class Superstep:
     sent: TileNumbers = TileNumbers()
     results_received: TileNumbers = TileNumbers()
     results_sent: TileNumbers = TileNumbers()
+    between_ipus: BetweenIpus | None = None
     flops: int = 0
     host_bytes: int = 0
     remote_bytes: int = 0
@@ -90,4 +124,9 @@ class Superstep:
         """Returns int64 [tiles]: copies of remote operands and results on the vertices' tiles."""
         if not self.kind:
             return np.zeros(tiles, np.int64)
-        return self.received.on_tiles(tiles) + self.results_sent.on_tiles(tiles)
+        copies = self.received.on_tiles(tiles) + self.results_sent.on_tiles(tiles)
+        return (
+            copies
+            if self.between_ipus is None
+            else (copies + self.between_ipus.copies.on_tiles(tiles))
+        )

@@ -44,6 +44,7 @@ from jax._src import source_info_util as _source
 from jax._src import traceback_util as _traceback
 from jax._src import tree_util as _tree_util
 from jax._src.core import InternalMutableArrayEffect as _OwnRefEffect
+from jax._src.interpreters import batching as _batching
 from jax._src.lib import xla_client as _xla_client  # pyright: ignore[reportPrivateImportUsage]
 from jax._src.source_info_util import NameStack as NameStack
 from jax._src.state import discharge as _discharge
@@ -467,6 +468,11 @@ def add_innermost_scope(eqn: JaxprEqn, scope: str) -> JaxprEqn:
 def is_tracer(value: Any) -> bool:
     """Returns whether a value belongs to an open trace, so that its contents are unknown."""
     return isinstance(value, Tracer)
+
+
+def is_mapped(value: Any) -> bool:
+    """Returns whether a value stands for one example of a `vmap` that is under way."""
+    return isinstance(value, _batching.BatchTracer)
 
 
 def wait_for_peers(name: str, seconds: float) -> None:

@@ -62,6 +62,9 @@ from lowering.machine.target import IPU21 as IPU21
 from lowering.machine.target import TARGETS as TARGETS
 from lowering.machine.target import Links as Links
 from lowering.machine.target import Target as Target
+from lowering.machine.tile_activity import TileActivity as TileActivity
+from lowering.machine.tile_activity import TileTotals as TileTotals
+from lowering.machine.tile_activity import sum_tile_activity as sum_tile_activity
 from lowering.machine.trace import Step as Step
 from lowering.machine.trace import Steps as Steps
 from lowering.machine.transfers.links import INTER_IPU_CYCLES as INTER_IPU_CYCLES
@@ -72,17 +75,17 @@ if TYPE_CHECKING:
     )
     from lowering.machine.function_cycles import estimate_tile_cycles as estimate_tile_cycles
     from lowering.machine.ipu_model import model as model
-    from lowering.machine.kernels.known_kernels import KnownKernels as KnownKernels
     from lowering.machine.kernels.listing import PlanOptions as PlanOptions
     from lowering.machine.machine_options import ModelOptions as ModelOptions
     from lowering.machine.machine_options import plan_options_of_stage as plan_options_of_stage
     from lowering.machine.machine_options import (
         planner_options_from_poplar as planner_options_from_poplar,
     )
+    from lowering.machine.programs.program_facts import KnownParts as KnownParts
 
 # Modelling a program needs JAX, so it is imported on first use; reading a profile does not.
 _MODELLING = {
-    "KnownKernels": "lowering.machine.kernels.known_kernels",
+    "KnownParts": "lowering.machine.programs.program_facts",
     "ModelOptions": "lowering.machine.machine_options",
     "PlanOptions": "lowering.machine.kernels.listing",
     "estimate_function_cycles": "lowering.machine.function_cycles",

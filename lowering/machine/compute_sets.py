@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from lowering.ground import Superstep
+from lowering.ground import Superstep, TileNumbers
 from lowering.machine.target import Target
 from lowering.machine.trace import KINDS, Block, On, Trace, distinct_children
 
@@ -38,10 +38,11 @@ class ComputeSet:
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
 class Exchange:
-    """Data that moves between the tiles of an IPU.
+    """Data that moves between the tiles of an IPU, or between those of several.
 
     Attributes:
       name: the name of what it is for.
+      ipu: the IPU whose tiles send and receive.
       runs: how often one call does it.
       cycles: of one run.
       received_bytes: int64 [tiles], one run: what several users on a tile need counts once.
@@ -49,6 +50,7 @@ class Exchange:
     """
 
     name: str
+    ipu: int
     runs: int
     cycles: int
     received_bytes: np.ndarray
@@ -95,8 +97,8 @@ class _Step:
 
 def list_compute_sets(
     trace: Trace, work: Mapping[int, TileWork], target: Target
-) -> Sequence[ComputeSet]:
-    """Lists what a call executes, in order; equal steps of one operation are one entry.
+) -> Iterator[ComputeSet]:
+    """Yields what a call executes, in order; equal steps of one operation are one entry.
 
     Where the model has laid out an operation, all tiles that take part have as much as the busiest.
 
@@ -105,64 +107,68 @@ def list_compute_sets(
       work: where operations are, by their numbers.
       target: the chip.
     """
-    found: list[ComputeSet] = []
     for step, runs in _count_steps(trace, "compute").items():
         where, tiles = work.get(step.operation, _NOWHERE), target.tiles_per_ipu
         name = step.name
-        vertices = where.fill_tiles(max(where.vertices, 1), tiles)
-        tile_cycles = where.fill_tiles(step.cycles, tiles)
-        if where.step is not None:
+        if where.step is None:
+            vertices = where.fill_tiles(max(where.vertices, 1), tiles)
+            tile_cycles = where.fill_tiles(step.cycles, tiles)
+        else:
             name = where.step.name
-            vertices = where.step.vertices.on_tiles(tiles)
-            tile_cycles = where.step.tile_cycles.on_tiles(tiles)
+            vertices = where.step.vertices.on_ipu(step.ipu, tiles)
+            tile_cycles = where.step.tile_cycles.on_ipu(step.ipu, tiles)
+            if not vertices.any():
+                continue
         cycles = step.cycles + target.sync_cycles
-        found.append(ComputeSet(name, step.ipu, vertices, runs, tile_cycles, cycles))
-    return found
+        yield ComputeSet(name, step.ipu, vertices, runs, tile_cycles, cycles)
 
 
 def list_exchanges(
     trace: Trace, work: Mapping[int, TileWork], target: Target
-) -> Sequence[Exchange]:
-    """Lists what moves between the tiles of an IPU, in order; see `list_compute_sets`.
+) -> Iterator[Exchange]:
+    """Yields what moves between tiles, in order; see `list_compute_sets`.
 
     Where the model has laid out an operation, tiles send as much as they receive.
     """
-    found: list[Exchange] = []
-    for step, runs in _count_steps(trace, "exchange").items():
+    for step, runs in _count_steps(trace, "exchange", "inter_ipu").items():
         where, tiles = work.get(step.operation, _NOWHERE), target.tiles_per_ipu
-        name = step.name
-        bytes_ = round((step.cycles - target.exchange_cycles) * target.exchange_bytes)
-        received = sent = where.fill_tiles(bytes_, tiles)
         if where.step is not None:
-            name = where.step.name
-            gives_results = step.name.endswith(f"/{RESULTS}")
-            pair = (
-                (where.step.results_received, where.step.results_sent)
-                if gives_results
-                else (where.step.received, where.step.sent)
-            )
-            received, sent = (numbers.on_tiles(tiles) for numbers in pair)
-        found.append(Exchange(name, runs, step.cycles, received, sent))
-    return found
+            received, sent = (n.on_ipu(step.ipu, tiles) for n in _bytes_of_step(step, where.step))
+            if received.any() or sent.any():
+                yield Exchange(where.step.name, step.ipu, runs, step.cycles, received, sent)
+        elif step.kind == "exchange":
+            bytes_ = round((step.cycles - target.exchange_cycles) * target.exchange_bytes)
+            received = where.fill_tiles(bytes_, tiles)
+            yield Exchange(step.name, step.ipu, runs, step.cycles, received, received)
 
 
-def _count_steps(trace: Trace, kind: str) -> dict[_Step, int]:
-    """Counts equal steps of one kind, in the order of their first runs."""
+def _bytes_of_step(step: _Step, laid_out: Superstep) -> tuple[TileNumbers, TileNumbers]:
+    """Returns what tiles receive and send in an exchange that the user has laid out."""
+    if step.kind == "inter_ipu":
+        moved = laid_out.between_ipus
+        return (TileNumbers(), TileNumbers()) if moved is None else (moved.received, moved.sent)
+    if step.name.endswith(f"/{RESULTS}"):
+        return laid_out.results_received, laid_out.results_sent
+    return laid_out.received, laid_out.sent
+
+
+def _count_steps(trace: Trace, *kinds: str) -> dict[_Step, int]:
+    """Counts equal steps of some kinds, in the order of their first runs."""
     counts: dict[_Step, int] = {}
-    for step, runs in _walk(trace, KINDS.index(kind), None):
+    for step, runs in _walk(trace, [KINDS.index(kind) for kind in kinds], None):
         counts[step] = counts.get(step, 0) + runs
     return counts
 
 
-def _walk(trace: Trace, kind: int, ipu: int | None) -> Iterator[tuple[_Step, int]]:
+def _walk(trace: Trace, kinds: list[int], ipu: int | None) -> Iterator[tuple[_Step, int]]:
     if isinstance(trace, Block):
-        for row in np.flatnonzero(trace.kind == kind).tolist():
+        for row in np.flatnonzero(np.isin(trace.kind, kinds)).tolist():
             code = int(trace.name[row])
             where = int(trace.ipu[row]) if ipu is None else ipu
             names = trace.names[code], trace.origins[code], trace.operations[code]
-            yield _Step(where, KINDS[kind], *names, int(trace.cycles[row])), 1
+            yield _Step(where, KINDS[int(trace.kind[row])], *names, int(trace.cycles[row])), 1
         return
-    inner = trace.ipu if isinstance(trace, On) else ipu
+    inner = trace.ipu if isinstance(trace, On) and ipu is None else ipu
     for part, times in distinct_children(trace):
-        for step, runs in _walk(part, kind, inner):
+        for step, runs in _walk(part, kinds, inner):
             yield step, runs * times

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 import math
 from typing import Any, TypeAlias
 
@@ -13,26 +14,26 @@ Units: TypeAlias = tuple[str, str]
 """The number types of inputs and sums with which the convolution units compute."""
 
 
-@dc.dataclass(frozen=True, slots=True)
+@dc.dataclass(frozen=True)
 class Shape:
     """The extents and the element type of a tensor."""
 
     dims: tuple[int, ...]
     dtype: str
 
-    @property
+    @functools.cached_property
     def elements(self) -> int:
         """The number of elements."""
         return math.prod(self.dims)
 
-    @property
+    @functools.cached_property
     def element_bytes(self) -> int:
         """The bytes of one element: one for types of less than eight bits, eight for PRNG keys."""
         if self.dtype.startswith(_UP_TO_A_BYTE):
             return 1
         return _BYTES.get(self.dtype, 4)
 
-    @property
+    @functools.cached_property
     def bytes(self) -> int:
         """The bytes of all elements."""
         return self.elements * self.element_bytes
@@ -57,7 +58,7 @@ _BYTES = {
 _UP_TO_A_BYTE = ("float4_", "float6_", "float8_", "int2", "int4", "int8", "uint2", "uint4", "uint8")
 
 
-@dc.dataclass(frozen=True, slots=True)
+@dc.dataclass(frozen=True)
 class Operation:
     """One equation, as the cost formulas see it: equal operations have equal costs.
 
@@ -79,6 +80,15 @@ class Operation:
     partials: str | None = None
     memory_proportion: float | None = None
     literals: tuple[float | None, ...] = ()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        proportion, literals = self.memory_proportion, self.literals
+        shapes = self.operands, self.results
+        return hash((self.name, *shapes, self.params, self.partials, proportion, literals))
 
     def param(self, name: str, default: Any = None) -> Any:
         """Returns the value of one parameter, or the default."""

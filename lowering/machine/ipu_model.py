@@ -13,7 +13,6 @@ from lowering import ir
 from lowering.ground import HOST
 from lowering.machine.breakdown import break_down_cycles
 from lowering.machine.compute_sets import TileWork
-from lowering.machine.kernels.known_kernels import KnownKernels
 from lowering.machine.kernels.totals import Total
 from lowering.machine.labels import label_of_move
 from lowering.machine.machine_options import ModelOptions
@@ -24,10 +23,9 @@ from lowering.machine.programs.memory_report import (
     liveness_of_ipu,
     memory_of_replica,
 )
+from lowering.machine.programs.program_facts import KnownParts
 from lowering.machine.programs.residency import find_residency
 from lowering.machine.programs.timing import ProgramTimer, Timing, time_program
-from lowering.machine.programs.updates import find_updates
-from lowering.machine.programs.value_names import find_value_names
 from lowering.machine.target import Target
 from lowering.machine.trace import Steps
 from lowering.machine.transfers.links import RACK_IPUS
@@ -38,7 +36,7 @@ def model(
     options: ModelOptions | None = None,
     arguments: Mapping[int, str] | None = None,
     results: Sequence[str] = (),
-    known: KnownKernels | None = None,
+    known: KnownParts | None = None,
 ) -> Profile:
     """Models one call of a program on a chip.
 
@@ -47,22 +45,22 @@ def model(
       options: the chip and the options of the planner.
       arguments: the user's names of arguments, by their values in the program.
       results: the user's names of results, in their order.
-      known: the kernels that other models found, for models of a program under several options;
-        this one adds its own.
+      known: what other models found, for models of a program under several options; this one adds
+        its own.
 
     Returns:
       Cycles, steps and memory of one replica's IPUs, collectives with the others included.
     """
-    options = options or ModelOptions()
-    updates = find_updates(program, options.donated)
-    timer = ProgramTimer(program, options, updates, known)
+    options, known = options or ModelOptions(), known or KnownParts()
+    facts = known.facts_of(program)
+    timer = ProgramTimer(facts, options, known.kernels)
     timing = time_program(timer)
     tiles = options.compute_target.tiles_per_ipu
-    names = find_value_names(program, arguments or {}, results)
-    residencies = find_residency(program, timing.kernels, timer.layout_on, tiles, names, updates)
+    names, updates = facts.names_with(arguments or {}, results), facts.updates_with(options.donated)
+    residencies = find_residency(facts, timing.kernels, timer.layout_on, tiles, names, updates)
     liveness = tuple(liveness_of_ipu(residency, options.io_tiles) for residency in residencies)
     operations = _build_operation_totals(timing, options.target)
-    code = collect_code_uses(program, timing.kernels, options)
+    code = collect_code_uses(facts, timing.kernels, options)
     uses = itertools.chain(*(code_of_ipu.uses.values() for code_of_ipu in code))
     compute = {"default": 0.0, "formula": 0.0}
     for total in timing.totals.values():
@@ -88,8 +86,7 @@ def model(
             *timing.assumptions,
         ),
         mappings={
-            value_on_ipu: timer.layout_on(*value_on_ipu).mapping
-            for value_on_ipu in _all_places(program)
+            value_on_ipu: timer.layout_on(*value_on_ipu).mapping for value_on_ipu in facts.places
         },
         graph=measure_graph(uses, outlines=options.outlines),
         tile_work=_find_tile_work(timing),
@@ -127,16 +124,6 @@ def _list_assumptions_on_ladder_order(program: ir.Program, options: ModelOptions
         f"IPUs at places {order} of the ladder (selection_order): {passing_copies} of {len(pairs)} "
         "copies between them pass other IPUs",
     )
-
-
-def _all_places(program: ir.Program) -> set[ir.Place]:
-    """Returns every pair of a value and an IPU that holds it."""
-    nodes = list(ir.walk_nodes(program.body))
-    values_on_ipus = {value_on_ipu for node in nodes for value_on_ipu in ir.places_of_writes(node)}
-    values_on_ipus.update(
-        place for node in nodes for body in ir.bodies_of_node(node) for place in body.arguments
-    )
-    return {place for place in values_on_ipus if place[1] != HOST}
 
 
 def _find_tile_work(timing: Timing) -> Mapping[int, TileWork]:

@@ -21,6 +21,7 @@ from lowering.marks.scope_marks import derivative_pass as derivative_pass
 from lowering.marks.scope_marks import innermost_user_scope as innermost_user_scope
 from lowering.marks.scope_marks import join_name_stacks as join_name_stacks
 from lowering.marks.scope_marks import join_user_scopes as join_user_scopes
+from lowering.marks.scope_marks import keep_lines_apart as keep_lines_apart
 from lowering.marks.scope_marks import place_on_shard as place_on_shard
 from lowering.marks.scope_marks import read_marks as read_marks
 from lowering.marks.scope_marks import user_scopes as user_scopes

@@ -38,6 +38,8 @@ MULTI_CONV = "multi_conv"
 CONVOLUTIONS = "convolutions"
 PRODUCTS = "products"
 
+_FUSES_LINES = "fuses_lines"
+
 # A whole name of a stack, or one inside `jvp(...)` and its kind; anything else is a user's scope.
 _MARK = re.compile(
     r"(?<![^/(])((?:ipu_shard|pipeline_stage|rows_of_ipu)(?=\[\d+\])|outside_compilation|frontend_attribute|ipu_jit_scope|outlined|outlined_block|each_replica|composed)"
@@ -110,6 +112,11 @@ class Marks:
         return dict(self.attributes).get(CONVOLUTIONS)
 
     @property
+    def fuses_lines(self) -> bool:
+        """Whether elementwise operations of several lines run as one."""
+        return dict(self.attributes).get(_FUSES_LINES) != "False"
+
+    @property
     def multi_conv(self) -> tuple[tuple[str, str], ...] | None:
         """The options of the multi-convolution around it, and its number if it has one."""
         value_of_attribute = dict(self.attributes)
@@ -129,6 +136,15 @@ class Marks:
 def write_mark(kind: str, *fields: str) -> str:
     """Returns the scope text of a mark; fields may hold any characters."""
     return f"{kind}[{'='.join(quote(field, safe='') for field in fields)}]"
+
+
+def keep_lines_apart() -> contextlib.AbstractContextManager[object]:
+    """Returns a scope in which elementwise operations of several lines do not run as one.
+
+    So it is with PopART's compiler: what it has as one operation, a gelu or a norm, is what one
+    line calls. That of the TensorFlow port fuses them.
+    """
+    return jax.named_scope(write_mark(ATTRIBUTE, _FUSES_LINES, "False"))
 
 
 def place_on_shard(shard: int | None) -> contextlib.AbstractContextManager[object]:

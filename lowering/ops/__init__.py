@@ -20,6 +20,8 @@ from lowering.ops.collective_primitives import replication_index as replication_
 from lowering.ops.collective_primitives import resolve_collective as resolve_collective
 from lowering.ops.control_flow_primitives import ControlFlow as ControlFlow
 from lowering.ops.control_flow_primitives import is_control_flow as is_control_flow
+from lowering.ops.cycle_stamps import read_modelled_clock as read_modelled_clock
+from lowering.ops.cycle_stamps import stamp_p as stamp_p
 from lowering.ops.divergent_conditions import (
     find_divergent_conditions as find_divergent_conditions,
 )
@@ -46,6 +48,7 @@ from lowering.ops.float16_rounding import round_to_float16 as round_to_float16
 from lowering.ops.foreign_code import (
     find_actions_outside_compiled_code as find_actions_outside_compiled_code,
 )
+from lowering.ops.foreign_code import list_called_targets as list_called_targets
 from lowering.ops.host_tables import look_up_rows as look_up_rows
 from lowering.ops.host_tables import tables_of as tables_of
 from lowering.ops.norm_primitives import NORM_PRIMITIVES as NORM_PRIMITIVES
@@ -78,6 +81,7 @@ from lowering.ops.streams import repeat_p as repeat_p
 from lowering.ops.streams import repeat_with_queues as repeat_with_queues
 from lowering.ops.streams import split_repeat_operands as split_repeat_operands
 from lowering.ops.streams import uses_streams as uses_streams
+from lowering.ops.supersteps import BetweenIpus as BetweenIpus
 from lowering.ops.supersteps import Superstep as Superstep
 from lowering.ops.supersteps import TileNumbers as TileNumbers
 from lowering.ops.supersteps import superstep_p as superstep_p

@@ -20,3 +20,9 @@ def find_actions_outside_compiled_code(jaxpr: Jaxpr) -> Iterator[tuple[str, str]
         elif eqn.primitive in user_ops.PRIMITIVES:
             op = eqn.params["op"]
             yield f"calls the custom operation `{op.name}` of {op.target}", op.where
+
+
+def list_called_targets(jaxpr: Jaxpr) -> set[str]:
+    """Returns the names by which a jaxpr calls compiled code through XLA's FFI."""
+    calls = (eqn for eqn in walk_equations(jaxpr) if eqn.primitive.name == "ffi_call")
+    return {str(eqn.params["target_name"]) for eqn in calls}

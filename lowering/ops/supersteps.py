@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lowering.ground import BetweenIpus as BetweenIpus
 from lowering.ground import Superstep as Superstep
 from lowering.ground import TileNumbers as TileNumbers
 from lowering.jaxprs import Aval, ClosedJaxpr, Effect, function_of_jaxpr

@@ -45,12 +45,17 @@ _DTYPES = {"half": "float16", "float": "float32"}
 
 
 class TaskRole(enum.Enum):
-    """The work of a task for its stage; the first three are a schedule's phases."""
+    """The work of a task for its stage: a schedule's phase, or the weight update.
+
+    RECOMPUTE is also part of a backward task, where the schedule has no tasks for it.
+    """
 
     FORWARD = "F"
     BACKWARD = "B"
     WEIGHTS = "W"
-    RECOMPUTE = "recompute"
+    RECOMPUTE = "R"
+    OFFLOAD = "O"
+    LOAD = "L"
     UPDATE = "update"
 
     def __str__(self) -> str:

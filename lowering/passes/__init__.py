@@ -59,6 +59,7 @@ from lowering.passes.make_loop_conditions_scalar import (
     make_loop_conditions_scalar as make_loop_conditions_scalar,
 )
 from lowering.passes.merge_copies import merge_copies as merge_copies
+from lowering.passes.number_formats import emulate_partial_sums as emulate_partial_sums
 from lowering.passes.number_formats import number_formats as number_formats
 from lowering.passes.offload_activations import offload_activations as offload_activations
 from lowering.passes.partition import partition as partition
@@ -70,6 +71,7 @@ from lowering.passes.plan_pipelines import plan_pipelines as plan_pipelines
 from lowering.passes.recompute import recompute as recompute
 from lowering.passes.recompute_cheap import recompute_cheap as recompute_cheap
 from lowering.passes.resolve_collectives import resolve_collectives as resolve_collectives
+from lowering.passes.resolve_cycle_stamps import resolve_cycle_stamps as resolve_cycle_stamps
 from lowering.passes.resolve_draws import resolve_draws as resolve_draws
 from lowering.passes.resolve_norms import resolve_norms as resolve_norms
 from lowering.passes.select_cheap_branches import (

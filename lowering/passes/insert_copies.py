@@ -6,8 +6,8 @@ import dataclasses as dc
 from collections.abc import Iterable, Iterator
 
 from lowering import ir
-from lowering.ground import HOST, IpuId, ValueId
-from lowering.ops import TaskRole
+from lowering.ground import HOST, InternalError, IpuId, ValueId
+from lowering.schedules import Kind, Phase, Schedule
 
 
 def insert_copies(program: ir.Program) -> ir.Program:
@@ -43,16 +43,30 @@ class _ValuePresence:
     ) -> ir.Sequence:
         steps: list[ir.Node] = []
         for node in body.steps:
-            # A schedule may run weights tasks after tasks that stand behind them.
-            is_late = isinstance(node, ir.Task) and node.spec.kind is TaskRole.WEIGHTS
-            present_before = set(self.present) if is_late else None
             steps.extend(self.copies_for_reads(self.needs(node)))
             steps.append(self.insert_copies_in_bodies(node))
-            if present_before is not None:
-                self.present = present_before
             for value, ipu in ir.places_of_writes(node):
                 self.add_written_values((value,), ipu)
         steps.extend(self.copies_for_reads(results))
+        return ir.Sequence(tuple(steps))
+
+    def insert_copies_between_tasks(self, node: ir.Pipeline) -> ir.Sequence:
+        """Inserts copies in front of tasks; they serve later tasks only if these wait for them."""
+        outside = set(self.present)
+        for carry in node.carry:
+            self.add_written_values((carry.entering,), carry.ipu)
+        lasting = set(self.present)
+        brought: dict[Kind, set[ir.Place]] = {}
+        steps: list[ir.Node] = []
+        for step in node.body.steps:
+            kind, before = _kinds_before_task(node.schedule, step)
+            self.present = lasting.union(*(brought.get(earlier, ()) for earlier in before))
+            steps.extend(self.insert_copies_in_steps(ir.Sequence((step,))).steps)
+            lasting.update(ir.places_of_writes(step))
+            brought[kind] = self.present - lasting
+        self.present = lasting.union(*brought.values())
+        steps.extend(self.copies_for_reads((carry.leaving, carry.ipu) for carry in node.carry))
+        self.present = outside
         return ir.Sequence(tuple(steps))
 
     def copies_for_reads(self, values_on_ipus: Iterable[ir.Place]) -> Iterator[ir.Copy]:
@@ -67,6 +81,8 @@ class _ValuePresence:
 
     def insert_copies_in_bodies(self, node: ir.Node) -> ir.Node:
         """Returns the node with copies inside its bodies."""
+        if isinstance(node, ir.Pipeline):
+            return dc.replace(node, body=self.insert_copies_between_tasks(node))
         if isinstance(node, ir.Task):  # its copies serve all steps that follow
             return ir.rewrite_bodies(node, lambda body: self.insert_copies_in_steps(body.sequence))
         return ir.rewrite_bodies(node, self.insert_copies_in_body)
@@ -79,3 +95,15 @@ class _ValuePresence:
         sequence = self.insert_copies_in_steps(body.sequence, body.results)
         self.present = outside
         return sequence
+
+
+def _kinds_before_task(schedule: Schedule, task: ir.Node) -> tuple[Kind, list[Kind]]:
+    """Returns the kind of a task of a pipeline, and the kinds that it waits for, of its copy."""
+    if not isinstance(task, ir.Task):
+        raise InternalError(f"a pipeline with a {type(task).__name__} among its tasks")
+    spec = task.spec
+    copy, stage = divmod(spec.stage, schedule.stages)
+    phase = Phase(spec.kind.value)
+    before = schedule.layout.kinds_before((phase, stage))
+    first = copy * schedule.stages
+    return (phase, spec.stage), [(earlier, first + other) for earlier, other in before]

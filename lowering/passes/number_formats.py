@@ -4,19 +4,23 @@ Every operation that computes a float16 is computed in float32 (exact, next to f
 by `lowering.ops.float16_rounding`. Operations that only move data, and all other types, stay as
 they are; so do reductions by a function of the user's own (`lax.reduce`, but not with `lax.add`
 from zero).
+
+Rounding may draw numbers and raise faults, so it comes before the passes that look for these. How
+products are added up does neither: it comes last, on kernels, and the machine model reads the
+program from before it.
 """
 
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from lowering import marks
+from lowering import ir, marks
 from lowering.ground import Options
 from lowering.jaxprs import (
     ClosedJaxpr,
@@ -64,6 +68,8 @@ _SCATTERS: dict[str, Callable[..., Any]] = {
     "scatter-sub": lax.scatter_sub,
 }
 
+_ROUNDED = frozenset({"convert_element_type", *_PRODUCTS, *_WIDENED, *_SCATTERS})
+
 
 @dc.dataclass(frozen=True, slots=True)
 class _FormatRequest:
@@ -88,11 +94,13 @@ class _FormatRequest:
         format = self.format
         if rounding is not None:
             format = dc.replace(format, stochastic=rounding)
+        inside = _FormatRequest(format, partials or self.partials, self.by_product)
         task = eqn.params.get("spec")
-        partials_of_stage = task.partials if isinstance(task, TaskSpec) else ()
-        return _FormatRequest(
-            format, partials or self.partials, (*self.by_product, *partials_of_stage)
-        )
+        return inside.request_of_task(task) if isinstance(task, TaskSpec) else inside
+
+    def request_of_task(self, task: TaskSpec) -> _FormatRequest:
+        """Returns the request for what is inside a task."""
+        return dc.replace(self, by_product=(*self.by_product, *task.partials))
 
     def dtype_of_partials(self, product: str) -> str | None:
         """Returns the type of partial results of a primitive; None leaves it to XLA."""
@@ -103,18 +111,41 @@ def number_formats(closed: ClosedJaxpr, options: Options, replicas: int) -> Clos
     """Rewrites every operation that computes a float16, as options and scopes ask.
 
     Before: derivatives are taken, and collectives resolved.
-    After:  nothing computes a float16 but conversions, and reductions by functions of the user;
-            where rounding is stochastic it draws (see `lowering.ops.draws`). The same jaxpr if
-            nothing is asked.
+    After:  where a float16 is rounded as the IPU does it, nothing computes one but conversions, and
+            reductions by functions of the user; where rounding is stochastic it draws (see
+            `lowering.ops.draws`). The same jaxpr if nothing is asked.
+
+    Products that are only added up in another way are left to `emulate_partial_sums`, unless faults
+    are watched, which are those of the sums.
     """
     format = Float16Format(
         limits=options.float16_limits,
         nan=options.nan_on_overflow,
         stochastic=options.stochastic_rounding,
     )
+    tests = [_rounds_as_asked]
+    if options.fault_kinds_to_report:
+        tests.append(_adds_up_as_asked)
     return _Formats(
-        axis_of_replicas(replicas), EquationFinder(_computes_float16)
+        EquationFinder(_computes_float16), tests, axis_of_replicas(replicas)
     ).rewrite_shared_body(closed, _FormatRequest(format, by_product=options.partials))
+
+
+def emulate_partial_sums(program: ir.Program, partials: tuple[tuple[str, str], ...]) -> ir.Program:
+    """Has kernels add up products of float16 in the types that options and scopes ask for.
+
+    Before: any program.
+    After:  no product of float16 in a kernel, for which a type is asked, gives a float16 by itself.
+
+    Args:
+      program: the program, as the machine computes it by itself.
+      partials: the type of partial results by primitive, where no scope or stage says otherwise.
+    """
+    formats = _Formats(EquationFinder(_is_product_of_float16), [_adds_up_as_asked])
+    body = formats.rewrite_steps(program.body, _FormatRequest(Float16Format(), by_product=partials))
+    if body is program.body:
+        return program
+    return dc.replace(program, body=body, emulates=True)
 
 
 @dc.dataclass(slots=True)
@@ -122,22 +153,44 @@ class _Formats:
     """A rewriter of bodies.
 
     Attributes:
+      finder: finds the equations that may be rewritten, anywhere inside.
+      tests: tell whether one of them is, given what is asked of it.
       axis: the axis of the replicas, if there are several.
-      halves: tests whether a jaxpr has a float16 anywhere inside.
       bodies: the bodies that have been rewritten.
       emulations: the emulations of equations, by all that they depend on.
     """
 
-    axis: tuple[str, int] | None
-    halves: EquationFinder
+    finder: EquationFinder
+    tests: Sequence[Callable[[JaxprEqn, _FormatRequest], bool]]
+    axis: tuple[str, int] | None = None
     bodies: dict[tuple[int, _FormatRequest], ClosedJaxpr] = dc.field(
         default_factory=dict[tuple[int, _FormatRequest], ClosedJaxpr]
     )
     emulations: dict[Hashable, ClosedJaxpr] = dc.field(default_factory=dict[Hashable, ClosedJaxpr])
 
+    def rewrite_steps(self, sequence: ir.Sequence, request: _FormatRequest) -> ir.Sequence:
+        """Rewrites the kernels of IPUs below a node; the same node if none changes."""
+        steps = tuple(self.rewrite_step(step, request) for step in sequence.steps)
+        is_same = all(new is old for new, old in zip(steps, sequence.steps, strict=True))
+        return sequence if is_same else ir.Sequence(steps)
+
+    def rewrite_step(self, node: ir.Node, request: _FormatRequest) -> ir.Node:
+        if isinstance(node, ir.Execute):
+            closed = self.rewrite_shared_body(node.kernel.jaxpr, request)
+            if closed is node.kernel.jaxpr:
+                return node
+            return dc.replace(node, kernel=dc.replace(node.kernel, jaxpr=closed))
+        inside = request.request_of_task(node.spec) if isinstance(node, ir.Task) else request
+        bodies = [body.sequence for body in ir.bodies_of_node(node)]
+        new_bodies = [self.rewrite_steps(body, inside) for body in bodies]
+        if all(new is old for new, old in zip(new_bodies, bodies, strict=True)):
+            return node
+        rewritten = iter(new_bodies)
+        return ir.rewrite_bodies(node, lambda _: next(rewritten))
+
     def rewrite_shared_body(self, closed: ClosedJaxpr, request: _FormatRequest) -> ClosedJaxpr:
         """Rewrites a body; a shared one is rewritten once for each request."""
-        if not self.halves(closed.jaxpr):
+        if not self.finder(closed.jaxpr):
             return closed
         key = (id(closed.jaxpr), request)
         if key not in self.bodies:
@@ -149,7 +202,7 @@ class _Formats:
     ) -> ClosedJaxpr:
         rewriter, changed = EquationRewriter(closed.jaxpr), False
         for eqn in closed.jaxpr.eqns:
-            if not (_computes_float16(eqn) or self.halves.occurs_inside(eqn)):
+            if not (self.finder.test(eqn) or self.finder.occurs_inside(eqn)):
                 rewriter.keep_equation(eqn)
                 continue
             eqn_request = request.request_of_equation(eqn)
@@ -161,7 +214,7 @@ class _Formats:
                 is_unchanged = all(new_body is old_body for new_body, old_body in pairs)
                 changed |= not is_unchanged
                 rewriter.keep_equation(eqn if is_unchanged else new)
-            elif _needs_rewriting(eqn, eqn_request):
+            elif any(test(eqn, eqn_request) for test in self.tests):
                 changed = True
                 rewriter.replace_by_jaxpr(eqn, self.emulation_of(eqn, eqn_request))
             else:
@@ -185,20 +238,22 @@ def _computes_float16(eqn: JaxprEqn) -> bool:
     return any(_is_float16(atom.aval) for atom in (*eqn.invars, *eqn.outvars))
 
 
-def _needs_rewriting(eqn: JaxprEqn, request: _FormatRequest) -> bool:
+def _is_product_of_float16(eqn: JaxprEqn) -> bool:
+    atoms = *eqn.invars, *eqn.outvars
+    return eqn.primitive.name in _PRODUCTS and all(_is_float16(atom.aval) for atom in atoms)
+
+
+def _adds_up_as_asked(eqn: JaxprEqn, request: _FormatRequest) -> bool:
+    asked = request.dtype_of_partials(eqn.primitive.name)
+    return asked is not None and _is_product_of_float16(eqn)
+
+
+def _rounds_as_asked(eqn: JaxprEqn, request: _FormatRequest) -> bool:
     name, format = eqn.primitive.name, request.format
+    if name == "convert_element_type" and _is_float16(eqn.invars[0].aval):
+        return format.limits and dtype_name(eqn.outvars[0].aval) == "int32"
     makes_half = any(_is_float16(var.aval) for var in eqn.outvars)
-    if name in _PRODUCTS:
-        takes_half = all(_is_float16(atom.aval) for atom in eqn.invars)
-        return makes_half and (
-            format.changes_results or (takes_half and request.dtype_of_partials(name) is not None)
-        )
-    if name == "convert_element_type":
-        (source,), (target,) = eqn.invars, eqn.outvars
-        if _is_float16(source.aval):
-            return format.limits and dtype_name(target.aval) == "int32"
-        return makes_half and format.changes_results
-    return makes_half and format.changes_results and (name in _WIDENED or name in _SCATTERS)
+    return makes_half and format.changes_results and name in _ROUNDED
 
 
 def _build_emulation_of(eqn: JaxprEqn, request: _FormatRequest) -> Any:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from lowering.jaxprs import ClosedJaxpr, JaxprEqn, Var, fresh_var, rename_atoms, unique_variables
+from lowering.jaxprs import (
+    ClosedJaxpr,
+    JaxprEqn,
+    Var,
+    fresh_var,
+    rename_atoms,
+    trace_flat,
+    unique_variables,
+)
 from lowering.marks import place_on_shard
 from lowering.ops import Storage, TaskRole, bring_from_storage, is_task, move_to_storage
 from lowering.pipelines import (
     call_without_tracing,
+    copy_task_with_kind,
     replace_equations_by_id,
     replace_task_body,
     stages_with_tasks,
@@ -18,17 +27,22 @@ from lowering.pipelines import (
 )
 
 _REMOTE = Storage(remote=True)
+_LATER = (TaskRole.RECOMPUTE, TaskRole.BACKWARD, TaskRole.WEIGHTS)  # as they stand in bodies
 
 
 def offload_activations(
-    body: ClosedJaxpr, depths: Sequence[int], ipus: Sequence[tuple[int, ...]]
+    body: ClosedJaxpr,
+    stages: Collection[int],
+    ipus: Sequence[tuple[int, ...]],
+    scheduled: Collection[int] = (),
 ) -> ClosedJaxpr:
     """Makes forward tasks store, and backward tasks load, the values between them.
 
     Args:
       body: a pipeline's body; its tasks have no constants.
-      depths: how many micro-batches wait in each stage; stages where none waits stay as they are.
+      stages: those whose tasks do so.
       ipus: the IPUs of each stage; if there is one, its values wait beside it.
+      scheduled: the stages for which the schedule has tasks that store, and others that load.
     """
     made_forward = {
         var
@@ -37,32 +51,62 @@ def offload_activations(
         for var in eqn.outvars
     }
     for stage in stages_with_tasks(body):
-        if depths[stage]:
-            body = _offload_stage(body, stage, made_forward, ipus[stage])
+        if stage in stages or stage in scheduled:
+            ipu = ipus[stage][0] if len(ipus[stage]) == 1 else None
+            body = _offload_stage(body, stage, made_forward, ipu, as_tasks=stage in scheduled)
     return body
 
 
 def _offload_stage(
-    body: ClosedJaxpr, stage: int, made_forward: set[Var], ipus: tuple[int, ...]
+    body: ClosedJaxpr, stage: int, made_forward: set[Var], ipu: int | None, *, as_tasks: bool
 ) -> ClosedJaxpr:
-    ipu = ipus[0] if len(ipus) == 1 else None
     tasks = tasks_of_stage(body, stage)
-    later_tasks = [tasks[kind] for kind in (TaskRole.BACKWARD, TaskRole.WEIGHTS) if kind in tasks]
+    later_tasks = [tasks[kind] for kind in _LATER if kind in tasks]
     waiting = [
         v for v in unique_variables(a for e in later_tasks for a in e.invars) if v in made_forward
     ]
     if TaskRole.FORWARD not in tasks or not waiting:
         return body
+    forward = tasks[TaskRole.FORWARD]
     stored_vars = {var: fresh_var(var.aval) for var in waiting}
-    replacements = {
-        id(tasks[TaskRole.FORWARD]): [
-            _store_in_forward_task(tasks[TaskRole.FORWARD], stored_vars, ipu)
-        ]
-    }
+    if as_tasks:
+        loaded_vars = {var: fresh_var(var.aval) for var in waiting}
+        replacements = {
+            id(eqn): [eqn.replace(invars=rename_atoms(eqn.invars, loaded_vars))]
+            for eqn in later_tasks
+        }
+        store, load = _build_tasks(forward, stored_vars, loaded_vars, ipu)
+        replacements[id(forward)] = [forward, store]
+        replacements[id(later_tasks[0])].insert(0, load)
+        return replace_equations_by_id(body, replacements)
+    replacements = {id(forward): [_store_in_forward_task(forward, stored_vars, ipu)]}
     replacements.update(
         (id(eqn), [_load_in_backward_task(eqn, stored_vars, ipu)]) for eqn in later_tasks
     )
     return replace_equations_by_id(body, replacements)
+
+
+def _build_tasks(
+    forward: JaxprEqn, stored_vars: dict[Var, Var], loaded_vars: dict[Var, Var], ipu: int | None
+) -> tuple[JaxprEqn, JaxprEqn]:
+    """Returns a task that stores values, and one that loads them."""
+
+    def store_all(*flat: Any) -> list[Any]:
+        with place_on_shard(ipu):
+            return [move_to_storage(x, _REMOTE) for x in flat]
+
+    def load_all(*flat: Any) -> list[Any]:
+        with place_on_shard(ipu):
+            return [bring_from_storage(x, _REMOTE) for x in flat]
+
+    waiting, stored, loaded = [*stored_vars], [*stored_vars.values()], [*loaded_vars.values()]
+    avals = [var.aval for var in waiting]
+    store = copy_task_with_kind(forward, TaskRole.OFFLOAD)
+    load = copy_task_with_kind(forward, TaskRole.LOAD)
+    return (
+        replace_task_body(store, trace_flat(store_all, avals), waiting, stored),
+        replace_task_body(load, trace_flat(load_all, avals), stored, loaded),
+    )
 
 
 def _store_in_forward_task(eqn: JaxprEqn, stored_vars: dict[Var, Var], ipu: int | None) -> JaxprEqn:

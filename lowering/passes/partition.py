@@ -15,12 +15,13 @@ from lowering.jaxprs import (
     Literal,
     Var,
     add_caller_frames,
+    add_innermost_scope,
     jaxpr_of_equations,
     name_stack,
     unique_variables,
     user_line,
 )
-from lowering.marks import join_name_stacks
+from lowering.marks import ATTRIBUTE, PARTIALS_TYPE, join_name_stacks, read_marks, write_mark
 from lowering.ops import (
     ControlFlow,
     PlannedPipeline,
@@ -120,9 +121,19 @@ class _Body:
         )
 
     def add_outer_frames(self, group: Group) -> Group:
-        """Returns the group, whose equations get the frames of the equation around the body."""
+        """Returns the group, whose equations get what the equation around the body says of them.
+
+        These are its frames, and the type of partial sums that the scopes around it ask for.
+        """
         jaxpr = self.placed.jaxpr.jaxpr
         eqns = [add_caller_frames(eqn, self.around, jaxpr) for eqn in group.eqns]
+        partials = read_marks(self.enclosing).partials_type
+        if partials is not None:
+            mark = write_mark(ATTRIBUTE, PARTIALS_TYPE, partials)
+            eqns = [
+                eqn if read_marks(name_stack(eqn)).partials_type else add_innermost_scope(eqn, mark)
+                for eqn in eqns
+            ]
         return dc.replace(group, eqns=eqns)
 
     def build_step_of_group(self, group: Group, shared: set[Var]) -> ir.Node:

@@ -11,7 +11,9 @@ from lowering.jaxprs import (
     EquationFinder,
     EquationRewriter,
     JaxprEqn,
+    Var,
     rewrite_equations,
+    unique_variables,
 )
 from lowering.ops import (
     Combination,
@@ -30,6 +32,7 @@ from lowering.passes.recompute import recompute
 from lowering.passes.split_backward import split_backward
 from lowering.pipelines import lift_constants_of_tasks, prune_tasks
 from lowering.schedules import (
+    Phase,
     Schedule,
     ScheduleError,
     build,
@@ -74,11 +77,10 @@ def _plan_pipeline(rewriter: EquationRewriter, eqn: JaxprEqn, options: Options, 
     if schedule.splits_backward:
         body = split_backward(body)
     _check_order_of_elements(body, spec, schedule)
-    if options.allow_recompute and spec.training:
-        body = recompute(body, spec.recomputation)
-    if spec.offload_activations and spec.training:
-        all_ipus = tuple(group for copy in schedule.copies for group in copy)
-        body = offload_activations(body, fifo_depths(schedule), all_ipus)
+    if spec.training:
+        body = _keep_less(body, spec, schedule, options)
+    if schedule.needs_table:
+        _check_needs(body, spec, schedule)
     if body is not pruned:
         body = prune_tasks(body)
     is_checkpoint = EquationFinder(lambda eqn: eqn.primitive is checkpoint_p)
@@ -94,6 +96,25 @@ def _plan_pipeline(rewriter: EquationRewriter, eqn: JaxprEqn, options: Options, 
         rewriter.replace_by_jaxpr(eqn, run_with_copies(eqn, spec, copied, planned))
     else:
         rewriter.keep_equation(planned)
+
+
+def _keep_less(
+    body: ClosedJaxpr, spec: PipelineSpec, schedule: Schedule, options: Options
+) -> ClosedJaxpr:
+    """Returns a body whose stages compute again, or keep elsewhere, what waits for their gradients.
+
+    They do so in tasks of their own where the schedule has such.
+    """
+    spread = spread_copies(schedule)
+    recomputing, offloading = (
+        {stage for kind, stage in spread.kinds if kind == phase}
+        for phase in (Phase.RECOMPUTE, Phase.OFFLOAD)
+    )
+    mode = spec.recomputation if options.allow_recompute else None
+    body = recompute(body, mode, recomputing)
+    deep = {stage for stage, depth in enumerate(fifo_depths(schedule)) if depth}
+    stages = deep if spec.offload_activations else ()
+    return offload_activations(body, stages, spread.ipus, offloading)
 
 
 def _describe_planned(
@@ -141,6 +162,29 @@ def _check_order_of_elements(body: ClosedJaxpr, spec: PipelineSpec, schedule: Sc
                     fix=f"run {late} before {early}, or leave the queue to a stage that runs its "
                     "micro-batches in order",
                 )
+
+
+def _check_needs(body: ClosedJaxpr, spec: PipelineSpec, schedule: Schedule) -> None:
+    """Checks that tasks wait for all tasks whose results they read."""
+    maker: dict[Var, TaskSpec] = {}
+    for eqn in body.jaxpr.eqns:
+        task: TaskSpec = eqn.params["spec"]
+        stage, phase = task.stage % schedule.stages, Phase(task.kind.value)
+        before = schedule.layout.kinds_before((phase, stage))
+        for var in unique_variables(eqn.invars):
+            if var not in maker:
+                continue
+            made = maker[var].stage % schedule.stages, Phase(maker[var].kind.value)
+            if made[::-1] not in before:
+                made_text = f"{made[0]}{made[1]}"
+                raise ScheduleError(
+                    f"pipeline `{spec.name}`: {stage}{phase} reads what {made_text} makes, and in "
+                    f"the needs of {schedule.name} it does not wait for it",
+                    where=spec.origin,
+                    fix=f'add "{made_text}" to the needs of "{stage}{phase}", or let the stage '
+                    "read nothing of it",
+                )
+        maker.update(dict.fromkeys(eqn.outvars, task))
 
 
 def _build_pipeline_schedule(

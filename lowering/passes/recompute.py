@@ -1,8 +1,8 @@
-"""The recomputation of activations in backward tasks, instead of keeping them."""
+"""The recomputation of activations for backward tasks, instead of keeping them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from lowering.jaxprs import (
@@ -20,6 +20,7 @@ from lowering.keeping import insert_recomputation_before_readers
 from lowering.ops import Recomputation, TaskRole, TaskSpec, checkpoint_p, task_p
 from lowering.pipelines import (
     call_without_tracing,
+    copy_task_with_kind,
     equations_reading,
     has_effect_besides_collectives,
     replace_equations_by_id,
@@ -32,8 +33,10 @@ from lowering.pipelines import (
 )
 
 
-def recompute(body: ClosedJaxpr, mode: Recomputation) -> ClosedJaxpr:
-    """Makes the backward task of every stage run the stage's forward pass again.
+def recompute(
+    body: ClosedJaxpr, mode: Recomputation | None, scheduled: Collection[int] = ()
+) -> ClosedJaxpr:
+    """Makes stages run their forward pass again for their backward tasks.
 
     Before: tasks have no constants; a backward task reads residuals of its forward task.
     After:  it reads instead the stage's inputs, elements of queues, the values that its forward
@@ -41,14 +44,25 @@ def recompute(body: ClosedJaxpr, mode: Recomputation) -> ClosedJaxpr:
             interleaves; forward tasks leave no other residuals. Where `mode` interleaves, each
             equation runs again just before its first reader, so that what lies between two
             checkpoints is alive only while the backward pass is between them. Recomputing before
-            everything else is a task (and kernels) of its own inside the backward task.
+            everything else is a task (and kernels) of its own inside the backward task; where the
+            schedule has tasks for it, a task in front of the backward task.
+
+    Args:
+      body: a pipeline's body.
+      mode: how stages recompute that have no tasks for it; None if they do not.
+      scheduled: the stages that have.
     """
     for stage in stages_with_tasks(body):
-        body = _recompute_stage(body, stage, mode)
+        if stage in scheduled:
+            body = _recompute_stage(body, stage, Recomputation.THEN_BACKPROPAGATE, as_task=True)
+        elif mode is not None:
+            body = _recompute_stage(body, stage, mode, as_task=False)
     return body
 
 
-def _recompute_stage(body: ClosedJaxpr, stage: int, mode: Recomputation) -> ClosedJaxpr:
+def _recompute_stage(
+    body: ClosedJaxpr, stage: int, mode: Recomputation, *, as_task: bool
+) -> ClosedJaxpr:
     tasks = tasks_of_stage(body, stage)
     forward, backward = tasks.get(TaskRole.FORWARD), tasks.get(TaskRole.BACKWARD)
     later_tasks = [tasks[kind] for kind in (TaskRole.BACKWARD, TaskRole.WEIGHTS) if kind in tasks]
@@ -59,13 +73,14 @@ def _recompute_stage(body: ClosedJaxpr, stage: int, mode: Recomputation) -> Clos
     read_by_others = set(unique_variables(body.jaxpr.outvars))
     read_by_others |= {v for v in forward.outvars if _is_read_by_other_tasks(body, v, later_tasks)}
     replacements = {
-        id(forward): [recomputed.build_forward_task(read_by_others)],
-        id(backward): [recomputed.build_backward_task(backward)],
+        id(eqn): [eqn.replace(invars=rename_atoms(eqn.invars, recomputed.made_again))]
+        for eqn in later_tasks
     }
-    if TaskRole.WEIGHTS in tasks:
-        weights = tasks[TaskRole.WEIGHTS]
-        invars = rename_atoms(weights.invars, recomputed.made_again)
-        replacements[id(weights)] = [weights.replace(invars=invars)]
+    replacements[id(forward)] = [recomputed.build_forward_task(read_by_others)]
+    if as_task:
+        replacements[id(backward)].insert(0, recomputed.build_task())
+    else:
+        replacements[id(backward)] = [recomputed.build_backward_task(backward)]
     return replace_equations_by_id(body, replacements)
 
 
@@ -82,7 +97,7 @@ class _RecomputedSlice:
       buffers: variables inside the forward task of buffers that it changes.
       kept: variables inside the forward task that are not computed again; `outside` has their names
         outside of it.
-      made_again: names for the residuals as the backward task gives them to the weights task.
+      made_again: names for the residuals as they are made again.
     """
 
     def __init__(self, forward: JaxprEqn, residuals: Sequence[Var], mode: Recomputation):
@@ -119,6 +134,11 @@ class _RecomputedSlice:
         results += zip(self.outside, self.kept, strict=True)
         closed = jaxpr_of_equations(jaxpr, jaxpr.invars, [atom for _, atom in results], jaxpr.eqns)
         return replace_task_body(self.forward, closed, self.forward.invars, [v for v, _ in results])
+
+    def build_task(self) -> JaxprEqn:
+        """Returns the task that makes the residuals again."""
+        task = copy_task_with_kind(self.forward, TaskRole.RECOMPUTE)
+        return replace_task_body(task, self.slice, self.operands, [*self.made_again.values()])
 
     def build_backward_task(self, backward: JaxprEqn) -> JaxprEqn:
         """Returns the backward task that runs the slice first, and returns its results as well."""

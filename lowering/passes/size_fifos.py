@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from lowering import ir
 from lowering.ground import IpuId, ValueId
 from lowering.ops import TaskRole
-from lowering.schedules import fifo_depths
+from lowering.schedules import Phase, Schedule, count_waiting, spread_copies
+
+# What backward tasks leave to weights tasks is not counted.
+_MAKERS = (TaskRole.FORWARD, TaskRole.OFFLOAD, TaskRole.LOAD, TaskRole.RECOMPUTE)
 
 
 def size_fifos(program: ir.Program) -> ir.Program:
@@ -17,7 +20,8 @@ def size_fifos(program: ir.Program) -> ir.Program:
     Before: copies have been inserted.
     After:  a pipeline names, for every stage and IPU, the values of the forward pass that its
             backward task (or its weights task) reads there, each once, and for how many
-            micro-batches they are kept at most.
+            micro-batches they are kept at most; so too what tasks that offload, load or compute
+            again read and leave.
     """
     return dc.replace(program, body=ir.rewrite_nodes(program.body, _add_fifos))
 
@@ -31,32 +35,38 @@ def _add_fifos(node: ir.Node) -> ir.Node:
 def _fifos_of_pipeline(node: ir.Pipeline) -> tuple[ir.Fifo, ...]:
     if not node.schedule.training:
         return ()
-    depths = fifo_depths(node.schedule)
+    spread = spread_copies(node.schedule)
     reads_of_node = ir.PlacesOfReads()
-    forward: set[ir.Place] = set()
-    waiting: dict[int, list[ir.Place]] = {}
+    maker: dict[ir.Place, TaskRole] = {}
+    waits: dict[int, dict[ir.Place, tuple[TaskRole, TaskRole]]] = {}
     steps: list[ir.Node] = []  # a task, and the copies in front of it
     for step in node.body.steps:
         steps.append(step)
         if not isinstance(step, ir.Task):
             continue
         spec = step.spec
-        if spec.kind is TaskRole.FORWARD:
-            forward.update(p for s in steps for p in ir.places_of_writes(s))
-        else:
-            values_on_ipus = waiting.setdefault(spec.stage, [])
-            read = frozenset(p for s in steps for p in reads_of_node(s))
-            values_on_ipus += sorted((read & forward).difference(values_on_ipus))
+        if spec.kind is not TaskRole.FORWARD:
+            read = {p for s in steps for p in reads_of_node(s)}
+            of_stage = waits.setdefault(spec.stage, {})
+            of_stage.update((p, (maker[p], spec.kind)) for p in sorted(read & maker.keys()))
+        if spec.kind in _MAKERS:
+            written = (p for s in steps for p in ir.places_of_writes(s))
+            maker.update((p, spec.kind) for p in written)
         steps = []
     return tuple(
-        fifo
-        for stage, places in waiting.items()
-        for fifo in _fifos_of_stage(stage, places, depths[stage])
+        fifo for stage, waiting in waits.items() for fifo in _fifos_of_stage(spread, stage, waiting)
     )
 
 
-def _fifos_of_stage(stage: int, values_on_ipus: Sequence[ir.Place], depth: int) -> list[ir.Fifo]:
-    values: dict[IpuId, list[ValueId]] = {}
-    for value, ipu in values_on_ipus:
-        values.setdefault(ipu, []).append(value)
-    return [ir.Fifo(stage, tuple(on_ipu), ipu, depth) for ipu, on_ipu in values.items()]
+def _fifos_of_stage(
+    spread: Schedule, stage: int, waiting: Mapping[ir.Place, tuple[TaskRole, TaskRole]]
+) -> list[ir.Fifo]:
+    """Returns the FIFOs of a stage, from the first and the last task of what waits in them."""
+    depths = {
+        (first, last): count_waiting(spread, Phase(first.value), Phase(last.value), stage)
+        for first, last in set(waiting.values())
+    }
+    values: dict[tuple[IpuId, int], list[ValueId]] = {}
+    for (value, ipu), tasks in waiting.items():
+        values.setdefault((ipu, depths[tasks]), []).append(value)
+    return [ir.Fifo(stage, tuple(on_ipu), *place) for place, on_ipu in values.items()]

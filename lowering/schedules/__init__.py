@@ -24,6 +24,9 @@ from lowering.schedules.interleaved_zero_bubble import (
     interleaved_zero_bubble as interleaved_zero_bubble,
 )
 from lowering.schedules.looped_bfs import looped_bfs as looped_bfs
+from lowering.schedules.needs_table import inputs_of_task as inputs_of_task
+from lowering.schedules.needs_table import needs_from_text as needs_from_text
+from lowering.schedules.needs_table import needs_to_text as needs_to_text
 from lowering.schedules.one_f_one_b import one_f_one_b as one_f_one_b
 from lowering.schedules.orders import from_orders as from_orders
 from lowering.schedules.orders import schedule_orders as schedule_orders
@@ -46,15 +49,15 @@ from lowering.schedules.sequential import sequential as sequential
 from lowering.schedules.simulate import Seconds as Seconds
 from lowering.schedules.simulate import Simulation as Simulation
 from lowering.schedules.simulate import bubble_fraction_of as bubble_fraction_of
-from lowering.schedules.simulate import phases_of_schedule as phases_of_schedule
 from lowering.schedules.simulate import simulate as simulate
 from lowering.schedules.spread_copies import count_micro_batches as count_micro_batches
+from lowering.schedules.spread_copies import count_waiting as count_waiting
 from lowering.schedules.spread_copies import fifo_depths as fifo_depths
 from lowering.schedules.spread_copies import runs_forward_in_order as runs_forward_in_order
 from lowering.schedules.spread_copies import spread_copies as spread_copies
+from lowering.schedules.task import Kind as Kind
 from lowering.schedules.task import Phase as Phase
 from lowering.schedules.task import Task as Task
-from lowering.schedules.task import inputs_of_task as inputs_of_task
 from lowering.schedules.task_times import times_of_tasks as times_of_tasks
 from lowering.schedules.ticks import Run as Run
 from lowering.schedules.ticks import Ticks as Ticks

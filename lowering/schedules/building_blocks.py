@@ -12,8 +12,8 @@ import dataclasses as dc
 from collections.abc import Mapping, Sequence
 
 from lowering.schedules.earliest_ticks import dispatch_key
-from lowering.schedules.task import Phase, Task, inputs_of_task
-from lowering.schedules.task_progress import Kind
+from lowering.schedules.needs_table import inputs_of_task
+from lowering.schedules.task import Kind, Phase, Task
 from lowering.schedules.ticks import Run, Tick, Ticks
 
 _LOOK_AHEAD = 48  # tasks of an IPU's order that may run before its first one
@@ -93,11 +93,8 @@ def _follow_block(pipeline: BlockPipeline, block: Block, micro_batches: int) -> 
     while any(orders):
         tick: list[Task] = []
         for place, order in enumerate(orders):
-            ready = [
-                all(done[other] > number for other in inputs[phase, stage])
-                for stage, phase, number in order[:_LOOK_AHEAD]
-            ]
-            index = _choose_task(order, ready, pipeline.memory - held[place], block, last[place])
+            room = pipeline.memory - held[place]
+            index = _choose_task(order[:_LOOK_AHEAD], inputs, done, room, block, last[place])
             if index is not None:
                 tick.append(order.pop(index))
                 held[place] += _change_in_flight(tick[-1])
@@ -124,26 +121,34 @@ def _orders_of_block(pipeline: BlockPipeline, block: Block, micro_batches: int) 
 
 
 def _choose_task(
-    order: Sequence[Task], ready: Sequence[bool], room: int, block: Block, last_stage: int
+    order: Sequence[Task],
+    inputs: Mapping[Kind, Sequence[Kind]],
+    done: Mapping[Kind, int],
+    room: int,
+    block: Block,
+    last_stage: int,
 ) -> int | None:
     """Returns the position of the task that a place runs next; None if it can run none.
 
     Args:
-      order: the tasks to come.
-      ready: whether the inputs of each of the first ones are there.
+      order: the next tasks.
+      inputs: the kinds of tasks whose results those of each kind read.
+      done: how many tasks of each kind have run.
       room: how many more micro-batches may be in flight.
       block: the block.
       last_stage: the last stage of the place.
     """
     held, most, postponed = 0, 0, None
-    for index, (task, has_inputs) in enumerate(zip(order, ready, strict=False)):
-        needed = task.stage != last_stage if block.reserves else most
-        if has_inputs and (task.phase != Phase.FORWARD or needed < room):
-            if task.phase != Phase.WEIGHTS or not block.lazy:
+    for index, (stage, phase, number) in enumerate(order):
+        is_forward, is_weights = phase is Phase.FORWARD, phase is Phase.WEIGHTS
+        needed = stage != last_stage if block.reserves else most
+        may_run = needed < room if is_forward else postponed is None or not is_weights
+        if may_run and all([done[other] > number for other in inputs[phase, stage]]):
+            if not is_weights or not block.lazy:
                 return index
-            postponed = index if postponed is None else postponed
-        held += _change_in_flight(task)
-        most = max(most, held)
+            postponed = index
+        held += is_forward - is_weights
+        most = held if held > most else most
     return postponed
 
 

@@ -8,8 +8,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from lowering.schedules.schedule import Schedule
-from lowering.schedules.task import Phase
-from lowering.schedules.task_progress import Kind
+from lowering.schedules.task import Kind, Phase, Task
 from lowering.schedules.task_times import times_of_tasks
 
 BytesOverTime: TypeAlias = tuple[tuple[float, float], ...]
@@ -33,18 +32,31 @@ def compute_bytes_over_time(
         of its last one.
       units: how many units of the durations are one of the result's.
     """
-    last_phase = max((phase for phase, _ in durations), key=list(Phase).index)
     layout = schedule.layout
     changes: dict[int, dict[int, Fraction]] = {
         ipu: defaultdict(Fraction) for ipu in layout.all_ipus
     }
     for task, start, end in times_of_tasks(schedule, durations, delays):
+        begins, ends = _find_changes(schedule, task)
         for ipu in layout.ipus_of(task):
-            if task.phase == Phase.FORWARD:
+            if begins:
                 changes[ipu][start] += sizes[task.stage]
-            if task.phase == last_phase:
+            if ends:
                 changes[ipu][end] -= sizes[task.stage]
     return tuple(_add_up_changes(changes[ipu], units) for ipu in sorted(changes))
+
+
+def _find_changes(schedule: Schedule, task: Task) -> tuple[bool, bool]:
+    """Returns whether a stage keeps a micro-batch from a task's start on, and to its end only."""
+    between = schedule.layout.between
+    stage, phase, _ = task
+    if (Phase.RECOMPUTE, stage) in between:  # what waits until then counts as nothing
+        away, back = Phase.FORWARD, Phase.RECOMPUTE
+    elif (Phase.OFFLOAD, stage) in between:
+        away, back = Phase.OFFLOAD, Phase.LOAD
+    else:
+        away = back = None
+    return phase in (Phase.FORWARD, back), phase in (away, schedule.last_phase)
 
 
 def _add_up_changes(changes: Mapping[int, Fraction], units: int) -> BytesOverTime:

@@ -9,22 +9,27 @@ has caught up: up to there the rounds are skipped, exactly, since times are ints
 from __future__ import annotations
 
 import dataclasses as dc
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from lowering.ground import InternalError
 from lowering.schedules.layout import Row
 from lowering.schedules.schedule import Schedule
-from lowering.schedules.task import Phase, Task, inputs_of_task
-from lowering.schedules.task_progress import Kind
+from lowering.schedules.task import Kind, Task
 from lowering.schedules.ticks import Run, Tick, runs_of_ticks
 
 _TimeLine: TypeAlias = tuple[int, int]
 """A time, and its growth per round: 0 where rounds are run one by one."""
 
-_ClockKey: TypeAlias = tuple[Phase | None, int, int]
-"""An IPU (None, IPU, 0), or a task whose result another IPU waits for."""
+_Edge: TypeAlias = tuple[Row, Row]
+"""A kind of task, and one on another IPU that waits for its results."""
+
+_Awaited: TypeAlias = tuple[_Edge, int]
+"""An edge, and the micro-batch of a result that is waited for."""
+
+_ClockKey: TypeAlias = tuple[_Edge | None, int]
+"""An IPU (None, IPU), or what is waited for."""
 
 # Rounds are compared with the ones up to so many rounds before; missing a longer cycle costs time.
 _LONGEST_CYCLE = 8
@@ -77,10 +82,10 @@ class _GrowingTimes:
       made: times of results for other runs.
     """
 
-    def __init__(self, stored_results: dict[Task, int], step: int = 0):
+    def __init__(self, stored_results: dict[_Awaited, int], step: int = 0):
         self.kept, self.step = stored_results, step
         self.turns: int | None = None
-        self.made: list[tuple[Task, _TimeLine]] = []
+        self.made: list[tuple[_Awaited, _TimeLine]] = []
 
     def _limit_repeats(self, turns: int) -> None:
         self.turns = turns if self.turns is None else min(self.turns, turns)
@@ -93,14 +98,14 @@ class _GrowingTimes:
                 self._limit_repeats(1 + (time - earlier) // (faster - growth))
         return time + duration, growth
 
-    def take_stored_result(self, task: Task) -> _TimeLine | None:
+    def take_stored_result(self, awaited: _Awaited) -> _TimeLine | None:
         """Returns the time of a stored result, or None; removes it where rounds run one by one."""
-        if task not in self.kept:
+        if awaited not in self.kept:
             return None
         if not self.step:
-            return self.kept.pop(task), 0
+            return self.kept.pop(awaited), 0
         self._limit_repeats(1)
-        return self.kept[task], 0
+        return self.kept[awaited], 0
 
     def read_result_row(self, row: _ResultRow, micro_batch: int) -> _TimeLine | None:
         """Returns the time of a result in a row, or None if it is not there."""
@@ -121,33 +126,35 @@ class _ClockState:
       free: the time at which each IPU has done its last task.
       made: times of results that another IPU waits for, those of this run for itself.
       kept: those for other runs.
-      source: the kind of task on another IPU whose result tasks of a kind wait for.
-      delay: how long that result travels, by the kind that waits.
-      reader: the kind of task that waits for the results of a kind.
+      sources: the edges on which tasks of a kind wait for results of other IPUs.
+      delay: how long a result travels on an edge.
+      readers: the edges on which other IPUs wait for the results of a kind.
       rows: more times for other runs, from rounds that were skipped.
-      inside: the kinds whose results this run makes and reads.
+      inside: the edges whose results this run makes and reads.
     """
 
     def __init__(self, schedule: Schedule, durations: Mapping[Kind, int], delays: Sequence[int]):
         self.layout, self.durations = schedule.layout, durations
         self.free: dict[int, _TimeLine] = dict.fromkeys(self.layout.all_ipus, (0, 0))
-        self.made: dict[Task, _TimeLine] = {}
-        self.kept: dict[Task, int] = {}
+        self.made: dict[_Awaited, _TimeLine] = {}
+        self.kept: dict[_Awaited, int] = {}
         # An IPU's own results are ready when it is free.
-        phases = tuple(phase for phase in Phase if (phase, 0) in durations)
-        self.source: dict[Row, Row] = {
-            row: (source_phase, source_stage, row[2])
-            for row in self.layout.list_rows(phases)
-            for source_phase, source_stage in inputs_of_task(*row[:2], schedule.stages)
-            if not self._share_ipus(row, source_stage)
-        }
-        self.delay = {
-            row: delays[min(row[1], source[1])] if delays else 0
-            for row, source in self.source.items()
-        }
-        self.reader = {source: reader for reader, source in self.source.items()}
-        self.rows: dict[Row, list[_ResultRow]] = {row: [] for row in self.reader}
-        self.inside: set[Row] = set()
+        edges: list[_Edge] = [
+            ((*source, row[2]), row)
+            for row in self.layout.list_rows(durations)
+            for source in self.layout.inputs_of_kind(*row[:2])
+            if not self._share_ipus(row, source[1])
+        ]
+        self.delay = {edge: delays[min(edge[0][1], edge[1][1])] if delays else 0 for edge in edges}
+        self.sources, self.readers = (
+            defaultdict[Row, list[_Edge]](list),
+            defaultdict[Row, list[_Edge]](list),
+        )
+        for edge in edges:
+            self.readers[edge[0]].append(edge)
+            self.sources[edge[1]].append(edge)
+        self.rows: dict[_Edge, list[_ResultRow]] = {edge: [] for edge in edges}
+        self.inside: set[_Edge] = set()
 
     def _share_ipus(self, row: Row, other: int) -> bool:
         """Returns whether the stage of a row and another one of its copy have a common IPU."""
@@ -163,7 +170,7 @@ class _ClockState:
     def run_all_rounds(self, run: Run) -> None:
         """Runs all rounds of a run."""
         rows = self._rows_of_run(run)
-        self.inside = {row for row in rows if self.reader.get(row) in rows}
+        self.inside = {edge for edge in self.rows if rows.issuperset(edge)}
         self._store_results(self.made.items())
         self.made = {}
         history: deque[dict[_ClockKey, _TimeLine]] = deque(maxlen=2 * _LONGEST_CYCLE + 1)
@@ -182,9 +189,9 @@ class _ClockState:
                 history.clear()
                 number += skipped
 
-    def _store_results(self, results: Iterable[tuple[Task, _TimeLine]]) -> None:
+    def _store_results(self, results: Iterable[tuple[_Awaited, _TimeLine]]) -> None:
         """Stores the times of results for other runs."""
-        self.kept.update((task, time) for task, (time, _) in results)
+        self.kept.update((awaited, time) for awaited, (time, _) in results)
 
     def run_ticks(self, ticks: Iterable[Tick], times: _GrowingTimes) -> None:
         """Runs the tasks of ticks."""
@@ -193,45 +200,44 @@ class _ClockState:
                 row, _ = self.layout.row_of(task)
                 group = self.layout.ipus_of(task)
                 waits = [self.free[ipu] for ipu in group]
-                if row in self.source:
-                    made, growth = self._time_of_result(self.source[row], task.micro_batch, times)
-                    waits.append((made + self.delay[row], growth))
+                for edge in self.sources.get(row, ()):
+                    made, growth = self._time_of_result((edge, task.micro_batch), times)
+                    waits.append((made + self.delay[edge], growth))
                 end = times.end_of_task_after(waits, self.durations[row[:2]])
                 self.free.update(dict.fromkeys(group, end))
-                if row in self.inside:
-                    self.made[task] = end
-                elif row in self.reader:
-                    times.made.append((task, end))
+                for edge in self.readers.get(row, ()):
+                    if edge in self.inside:
+                        self.made[edge, task.micro_batch] = end
+                    else:
+                        times.made.append(((edge, task.micro_batch), end))
 
-    def _time_of_result(self, row: Row, micro_batch: int, times: _GrowingTimes) -> _TimeLine:
+    def _time_of_result(self, awaited: _Awaited, times: _GrowingTimes) -> _TimeLine:
         """Returns the time at which a result is ready."""
-        task = Task(row[1], row[0], micro_batch)
-        if task in self.made:
-            return self.made.pop(task)
-        stored = times.take_stored_result(task)
+        if awaited in self.made:
+            return self.made.pop(awaited)
+        stored = times.take_stored_result(awaited)
         if stored is not None:
             return stored
-        for known in self.rows[row]:
+        edge, micro_batch = awaited
+        for known in self.rows[edge]:
             line = times.read_result_row(known, micro_batch)
             if line is not None:
                 return line
-        raise InternalError(f"no task has made the result of {task}")
+        (phase, stage, _), _ = edge
+        raise InternalError(f"no task has made the result of {Task(stage, phase, micro_batch)}")
 
     def _relative_times(self, ahead: int) -> dict[_ClockKey, _TimeLine]:
         """Returns all times, with micro-batches counted from the one that is `ahead`."""
-        free: dict[_ClockKey, _TimeLine] = {(None, ipu, 0): line for ipu, line in self.free.items()}
-        result_times = {
-            (t.phase, t.stage, t.micro_batch - ahead): line for t, line in self.made.items()
-        }
-        return free | result_times
+        free: dict[_ClockKey, _TimeLine] = {(None, ipu): line for ipu, line in self.free.items()}
+        return free | {(edge, number - ahead): line for (edge, number), line in self.made.items()}
 
     def _restore_times(self, lines: Mapping[_ClockKey, _TimeLine], ahead: int) -> None:
         """Sets all times from relative ones; the inverse of `_relative_times`."""
-        self.free = {ipu: line for (phase, ipu, _), line in lines.items() if phase is None}
+        self.free = {ipu: line for (edge, ipu), line in lines.items() if edge is None}
         self.made = {
-            Task(stage, phase, number + ahead): line
-            for (phase, stage, number), line in lines.items()
-            if phase is not None
+            (edge, number + ahead): line
+            for (edge, number), line in lines.items()
+            if edge is not None
         }
 
     def _skip_rounds(
@@ -253,9 +259,9 @@ class _ClockState:
                 continue
             later = {key: (time + growth[key] * times, 0) for key, (time, _) in current.items()}
             self._restore_times(later, (number + times * cycle) * run.step)
-            for task, line in lines.made:
-                known = _ResultRow(task.micro_batch, cycle * run.step, times, line)
-                self.rows[self.layout.row_of(task)[0]].append(known)
+            for (edge, micro_batch), line in lines.made:
+                known = _ResultRow(micro_batch, cycle * run.step, times, line)
+                self.rows[edge].append(known)
             return times * cycle
         return 0
 

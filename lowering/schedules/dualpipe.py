@@ -11,8 +11,7 @@ from lowering.schedules.one_f_one_b import check_one_stage_per_ipu
 from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes, ipus_of_stages
 from lowering.schedules.schedule_errors import ScheduleError
 from lowering.schedules.schedule_registry import register_schedule
-from lowering.schedules.task import Phase, Task
-from lowering.schedules.task_progress import Kind
+from lowering.schedules.task import Kind, Phase, Task
 from lowering.schedules.ticks import Run, Tick, Ticks
 from lowering.schedules.zero_bubble import zero_bubble
 

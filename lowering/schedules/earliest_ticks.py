@@ -19,7 +19,7 @@ from lowering.schedules.task_progress import Progress
 from lowering.schedules.ticks import Run, Tick, Ticks
 
 # The order in which the tasks of a tick are dispatched: tasks that free memory come first.
-_DISPATCH = {Phase.BACKWARD: 0, Phase.WEIGHTS: 1, Phase.FORWARD: 2}
+_DISPATCH_ORDER = "BWOFLR"
 _SHOWN = 8  # ticks before a deadlock, and IPUs stuck in it, that the message shows
 
 _Positions: TypeAlias = tuple[tuple[int, int, bool], ...]
@@ -92,7 +92,13 @@ class _TaskPlacer:
     def __init__(self, name: str, orders: Mapping[int, Ticks], layout: Layout):
         self.name, self.layout = name, layout
         self.cursors = {ipu: _OrderCursor(order) for ipu, order in orders.items()}
-        self.done = Progress(layout.list_rows(tuple(Phase)))
+        kinds = {
+            (task.phase, task.stage)
+            for order in orders.values()
+            for run in order.runs
+            for (task,) in run.ticks
+        }
+        self.done = Progress(layout.list_rows(sorted(kinds)))
         self.waiting: dict[Task, list[int]] = {}  # the IPUs that wait for each task
         self.runs: list[Run] = []
         self.recent: list[Tick] = []  # after those in `runs`
@@ -197,6 +203,8 @@ class _TaskPlacer:
         times = min(
             (cursor.run.times - 1 - cursor.round) // more for cursor, more in moving_cursors
         )
+        if not times:
+            return 0
         unmoved = {row for row, n in current.done.items() if n == earlier.done[row]}
         rows_per_step = step // self.layout.lanes
         # Until results that others made earlier are used up,
@@ -244,4 +252,8 @@ class _TaskPlacer:
 def dispatch_key(task: Task) -> tuple[int, int, int]:
     """Returns the sort key of a task in its tick."""
     forward = task.phase == Phase.FORWARD
-    return _DISPATCH[task.phase], -task.stage if forward else task.stage, task.micro_batch
+    return (
+        _DISPATCH_ORDER.index(task.phase),
+        -task.stage if forward else task.stage,
+        task.micro_batch,
+    )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from lowering.schedules.layout import Layout
 from lowering.schedules.schedule_errors import ScheduleError
-from lowering.schedules.task import Groups, Phase, Task
+from lowering.schedules.task import PHASES_BETWEEN, Groups, Kind, Phase, Task
 
 
 def infer_copies(
-    name: str, orders: Mapping[int, Sequence[Task]], ipus: Groups, micro_batches: int
+    name: str,
+    orders: Mapping[int, Sequence[Task]],
+    ipus: Groups,
+    micro_batches: int,
+    between: Collection[Kind],
 ) -> Layout:
     """Finds the copy of each micro-batch: its stages are where the orders list its tasks.
 
@@ -19,6 +23,7 @@ def infer_copies(
       orders: the tasks of each IPU; no order has one twice.
       ipus: the IPUs of each stage in the first copy.
       micro_batches: how many there are.
+      between: the kinds of tasks R, O and L that there are.
 
     Raises:
       ScheduleError: a task that is nowhere, or one that is elsewhere than the forward task of its
@@ -29,14 +34,16 @@ def infer_copies(
     for ipu in sorted(orders):
         for task in orders[ipu]:
             places[task] = (*places.get(task, ()), ipu)
-    phases = [phase for phase in Phase if any(task.phase == phase for task in places)]
+    phases = {task.phase for task in places}.difference(PHASES_BETWEEN)
+    of_all = [(phase, stage) for phase in Phase if phase in phases for stage in range(stages)]
+    kinds = [*of_all, *sorted(between)]
     numbers: dict[Groups, int] = {tuple(tuple(sorted(group)) for group in ipus): 0}
     pattern: list[int] = []
     for number in range(micro_batches):
         placing = [places.get(Task(stage, Phase.FORWARD, number)) for stage in range(stages)]
-        for phase in phases:
-            for stage, group in enumerate(placing):
-                _check_task_place(name, places, Task(stage, phase, number), group, ipus[stage])
+        for phase, stage in kinds:
+            task = Task(stage, phase, number)
+            _check_task_place(name, places, task, placing[stage], ipus[stage])
         found = tuple(group or () for group in placing)
         pattern.append(numbers.setdefault(found, len(numbers)))
     if 0 not in pattern:
@@ -46,7 +53,9 @@ def infer_copies(
         )
     copies = (ipus, *[*numbers][1:])
     return Layout(
-        micro_batches=micro_batches, copies=copies, copy_pattern=_shortest_period(pattern)
+        micro_batches=micro_batches,
+        copies=copies,
+        copy_pattern=_shortest_period(pattern),
     )
 
 

@@ -48,4 +48,6 @@ def interleaved_zero_bubble(
     if period == stages:
         return zero_bubble(stages, micro_batches, training=training, ipus=stage_ipus)
     check_complete_sets(NAME, micro_batches, period)
-    return schedule_ranks(NAME, stage_ipus, period, micro_batches, tuple(Phase))
+    return schedule_ranks(
+        NAME, stage_ipus, period, micro_batches, (Phase.FORWARD, Phase.BACKWARD, Phase.WEIGHTS)
+    )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 import math
+from collections.abc import Iterable
 from typing import TypeAlias
 
-from lowering.schedules.task import Groups, Phase, Task, inputs_of_task
+from lowering.schedules.needs_table import NeedsTable, usual_needs
+from lowering.schedules.task import Groups, Kind, Phase, Task, inputs_on_stage
 
 Row: TypeAlias = tuple[Phase, int, int]
 """A phase, the stage that it is of, and the lane: micro-batches that are alike."""
@@ -22,12 +24,16 @@ class Layout:
       copies: for each copy of the stages, the IPUs of each stage.
       copy_pattern: the copy that each micro-batch passes through; it repeats.
       segments: how many micro-batches, one after the other, are parts of one sequence.
+      between: the kinds of tasks between forward and backward ones: R, O and L.
+      needs_table: what tasks wait for on other stages, where that is not the usual.
     """
 
     micro_batches: int
     copies: tuple[Groups, ...]
     copy_pattern: tuple[int, ...] = (0,)
     segments: int = 1
+    between: frozenset[Kind] = frozenset()
+    needs_table: NeedsTable = ()
 
     @functools.cached_property
     def stages(self) -> int:
@@ -54,10 +60,38 @@ class Layout:
             return self.copies[0][task.stage]
         return self.copies[self.copy_of(task.micro_batch)][task.stage]
 
+    @functools.cached_property
+    def _needs_of_kind(self) -> dict[Kind, tuple[Kind, ...]]:
+        """What `inputs_of_kind` has found."""
+        return {}
+
+    def inputs_of_kind(self, phase: Phase, stage: int) -> tuple[Kind, ...]:
+        """Returns the (phase, stage) of the tasks of a micro-batch that a task waits for."""
+        if (phase, stage) not in self._needs_of_kind:
+            elsewhere = dict(self.needs_table).get((phase, stage))
+            usual = usual_needs(phase, stage, self.stages)
+            self._needs_of_kind[phase, stage] = (
+                *inputs_on_stage(phase, stage, self.between),
+                *(usual if elsewhere is None else elsewhere),
+            )
+        return self._needs_of_kind[phase, stage]
+
+    def kinds_before(self, kind: Kind) -> frozenset[Kind]:
+        """Returns the kinds of tasks of a micro-batch that have all run before one of a kind."""
+        if kind not in self._kinds_before:
+            inputs = self.inputs_of_kind(*kind)
+            self._kinds_before[kind] = frozenset(inputs).union(*map(self.kinds_before, inputs))
+        return self._kinds_before[kind]
+
+    @functools.cached_property
+    def _kinds_before(self) -> dict[Kind, frozenset[Kind]]:
+        """What `kinds_before` has found."""
+        return {}
+
     def needs(self, task: Task) -> tuple[Task, ...]:
         """Returns the tasks whose results a task waits for."""
         stage, phase, number = task
-        inputs = inputs_of_task(phase, stage, self.stages)
+        inputs = self.inputs_of_kind(phase, stage)
         found = tuple(Task(other, needed, number) for needed, other in inputs)
         if self.segments == 1:
             return found
@@ -76,10 +110,10 @@ class Layout:
         number, lane = divmod(task.micro_batch, self.lanes)
         return (task.phase, task.stage, lane), number
 
-    def list_rows(self, phases: tuple[Phase, ...]) -> list[Row]:
-        """Lists the rows of all tasks of some phases."""
+    def list_rows(self, kinds: Iterable[Kind]) -> list[Row]:
+        """Lists the rows of all tasks of some kinds."""
         lanes = range(min(self.lanes, self.micro_batches))
-        return [(phase, s, lane) for phase in phases for s in range(self.stages) for lane in lanes]
+        return [(phase, stage, lane) for phase, stage in kinds for lane in lanes]
 
     def count_row(self, lane: int) -> int:
         """Returns how many micro-batches a lane has."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
@@ -9,10 +10,17 @@ from typing import Any, cast
 from lowering.schedules.earliest_ticks import place_tasks_earliest
 from lowering.schedules.inferred_copies import infer_copies
 from lowering.schedules.layout import Layout
-from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes, ipus_of_stages
+from lowering.schedules.needs_table import read_needs
+from lowering.schedules.schedule import (
+    Ipus,
+    Schedule,
+    check_pipeline_sizes,
+    check_positive_int,
+    ipus_of_stages,
+)
 from lowering.schedules.schedule_errors import ScheduleError, check_instance
-from lowering.schedules.task import Groups, Phase, Task
-from lowering.schedules.task_progress import Kind, Progress
+from lowering.schedules.task import PHASES_BETWEEN, Groups, Kind, Phase, Task, find_kinds_between
+from lowering.schedules.task_progress import Progress
 from lowering.schedules.ticks import Run, Ticks, fold_repeated_ticks, one_task_per_tick
 
 # Tasks in any form that `Task.of` accepts.
@@ -27,6 +35,8 @@ def from_orders(
     micro_batches: int,
     training: bool = True,
     ipus: Ipus = None,
+    segments: int = 1,
+    needs: Mapping[str, Iterable[str]] | None = None,
 ) -> Schedule:
     """Places each task in the earliest tick that its IPU's order and its inputs allow.
 
@@ -37,12 +47,20 @@ def from_orders(
       name: the schedule's name.
       orders: the tasks of each IPU: by IPU, or one order after the other in ascending order of
         IPUs. A task of a stage with several IPUs is in the order of each of them. An order that
-        is too long is not read to its end. Micro-batches whose stages are listed on other IPUs
-        than `ipus` pass through copies of the stages there: `Schedule.copies`.
+        is too long is not read to its end. A stage has tasks W, R, or O and L for every
+        micro-batch or for none; W are in all stages or in none. Micro-batches whose stages are
+        listed on other IPUs than `ipus` pass through copies of the stages there:
+        `Schedule.copies`.
       stages: the forward stages.
       micro_batches: how many there are.
       training: whether there are backward tasks.
       ipus: an IPU, or several, for every stage; None puts stage i on IPU i.
+      segments: how many micro-batches, one after the other, are parts of one sequence; see
+        `Schedule.segments`.
+      needs: what tasks wait for on other stages, of the same micro-batch, if that is not the stage
+        before or after: `{"2F": ["0F"], "3F": ["1F", "2F"]}` is a pipeline of two branches.
+        Gradients come back the way that results went, unless an entry as `"1B": ["2B"]` says
+        otherwise. `Schedule.needs` gives all that a task waits for.
 
     Raises:
       ScheduleError: a task that is missing, unknown, twice there or with the wrong IPU; or orders
@@ -50,6 +68,8 @@ def from_orders(
     """
     check_instance(name, str, "the name of a schedule")
     check_pipeline_sizes(stages, micro_batches, training)
+    check_positive_int(segments, "{} segments of a sequence", micro_batches)
+    needs_table = read_needs(needs, stages)
     stage_ipus = ipus_of_stages(stages, ipus)
     phases = tuple(Phase) if training else (Phase.FORWARD,)
     kinds = [(phase, stage) for phase in phases for stage in range(stages)]
@@ -61,11 +81,16 @@ def from_orders(
     own_stages = {
         ipu: {stage for stage, group in enumerate(stage_ipus) if ipu in group} for ipu in tasks
     }
+    found = {(task.phase, task.stage) for own in tasks.values() for task in own}
+    between = find_kinds_between(found)
     if any(task.stage not in own_stages[ipu] for ipu, own in tasks.items() for task in own):
-        layout = infer_copies(name, tasks, stage_ipus, micro_batches)
-        return schedule_layout(name, runs, layout, training)
-    _check_all_tasks_listed(name, progress_of_ipu, own_stages, micro_batches)
-    return schedule_orders(name, runs, stage_ipus, micro_batches, training)
+        layout = infer_copies(name, tasks, stage_ipus, micro_batches, between)
+    else:
+        needed = _kinds_needed(found, between, kinds)
+        _check_all_tasks_listed(name, progress_of_ipu, own_stages, micro_batches, needed)
+        layout = Layout(micro_batches=micro_batches, copies=(stage_ipus,))
+    layout = dc.replace(layout, segments=segments, between=between, needs_table=needs_table)
+    return schedule_layout(name, runs, layout, training)
 
 
 def schedule_orders(
@@ -92,6 +117,7 @@ def schedule_layout(
         copies=layout.copies,
         copy_pattern=layout.copy_pattern,
         segments=layout.segments,
+        needs_table=layout.needs_table,
     )
 
 
@@ -167,24 +193,32 @@ def _read_order(
     return tasks, progress
 
 
+def _kinds_needed(
+    found: Collection[Kind], between: Collection[Kind], kinds: Iterable[Kind]
+) -> set[Kind]:
+    """Returns the kinds that orders must have for every micro-batch.
+
+    Without any weight gradients none is needed, nor is R, O or L in a stage that has none.
+    """
+    splits = any(phase == Phase.WEIGHTS for phase, _ in found)
+    optional = {*PHASES_BETWEEN, *(() if splits else (Phase.WEIGHTS,))}
+    return {kind for kind in kinds if kind in between or kind[0] not in optional}
+
+
 def _check_all_tasks_listed(
     name: str,
     progress_of_ipu: Mapping[int, Progress[Kind]],
     own_stages: Mapping[int, Collection[int]],
     micro_batches: int,
+    needed: Collection[Kind],
 ) -> None:
-    """Raises if an order lacks a task; without any weight gradients none is needed."""
-    splits = any(
-        progress.count_tasks_run(kind)
-        for progress in progress_of_ipu.values()
-        for kind in progress.count
-        if kind[0] == Phase.WEIGHTS
-    )
+    """Raises if an order lacks a task of the needed kinds."""
     for ipu, progress in progress_of_ipu.items():
         for (phase, stage), count in progress.count.items():
-            is_needed = stage in own_stages[ipu] and (splits or phase != Phase.WEIGHTS)
+            is_needed = stage in own_stages[ipu] and (phase, stage) in needed
             if count < micro_batches and is_needed:
                 raise ScheduleError(
                     f"{name}: {Task(stage, phase, count)} is missing in the order of IPU {ipu}",
-                    fix="list every task of the IPU's stages once",
+                    fix="list every task of the IPU's stages once"
+                    + (f", or none of {phase}" if phase in PHASES_BETWEEN else ""),
                 )

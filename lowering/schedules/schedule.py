@@ -12,9 +12,10 @@ from typing import Any
 from lowering.ground import limit_dir_to
 from lowering.schedules.grid import grid
 from lowering.schedules.layout import Layout
+from lowering.schedules.needs_table import NeedsTable, check_needs_table
 from lowering.schedules.schedule_errors import ScheduleError, check_instance, repr_or_type
 from lowering.schedules.schedule_picture import draw_schedule
-from lowering.schedules.task import Groups, Phase, Task
+from lowering.schedules.task import PHASES_BETWEEN, Groups, Kind, Phase, Task, find_kinds_between
 from lowering.schedules.ticks import Tick, Ticks, runs_of_ticks
 
 # Larger numbers are taken for a mistake: reports have an entry for each task.
@@ -47,10 +48,15 @@ class Schedule:
       segments: the parts of a sequence that are micro-batches of their own: those of numbers
         m * segments to (m + 1) * segments - 1 are one sequence. A forward task of a stage also
         waits for the one before it in its sequence, and a backward task for the one after it.
+      needs_table: what forward and backward tasks wait for on other stages, where that is not the
+        stage before or after: pairs of a (phase, stage) and those that it waits for, sorted, as
+        `from_orders(needs=...)` makes them.
+      kinds: the phase and stage of every kind of task that it has for all micro-batches: from the
+        ticks.
 
     Raises:
-      ScheduleError: numbers that are not positive, a name of several lines, or IPUs that do not
-        fit the stages or copies.
+      ScheduleError: numbers that are not positive, a name of several lines, or IPUs or needs that
+        do not fit the stages or copies.
     """
 
     name: str
@@ -62,6 +68,8 @@ class Schedule:
     copies: tuple[Groups, ...] = ()
     copy_pattern: tuple[int, ...] = (0,)
     segments: int = 1
+    needs_table: NeedsTable = ()
+    kinds: tuple[Kind, ...] = dc.field(init=False)
 
     def __post_init__(self) -> None:
         name = self.name
@@ -81,6 +89,21 @@ class Schedule:
         object.__setattr__(self, "copies", self.copies or (self.ipus,))
         self._check_copies()
         check_positive_int(self.segments, "{} segments of a sequence", self.micro_batches)
+        check_needs_table(self.needs_table, self.stages)
+        object.__setattr__(self, "kinds", self._find_kinds())
+
+    def _find_kinds(self) -> tuple[Kind, ...]:
+        """Returns the kinds that all stages have, then those of R, O and L that some have."""
+        phases = [Phase.FORWARD, *[Phase.BACKWARD] * self.training]
+        runs = runs_of_ticks(self.ticks)
+        tasks = (task for run in runs for tick in run.ticks for task in tick)
+        found = {(phase, stage) for stage, phase, _ in tasks}
+        if self.training and any(phase == Phase.WEIGHTS for phase, _ in found):
+            phases.append(Phase.WEIGHTS)
+        of_all = [(phase, stage) for phase in phases for stage in range(self.stages)]
+        between = find_kinds_between(found) if self.training else ()
+        rows = ((phase, stage) for phase in PHASES_BETWEEN for stage in range(self.stages))
+        return (*of_all, *(kind for kind in rows if kind in between))
 
     def _check_copies(self) -> None:
         """Raises if the copies do not fit the stages, or the micro-batches the copies."""
@@ -109,12 +132,19 @@ class Schedule:
     @property
     def layout(self) -> Layout:
         """Where its tasks run, and what they wait for."""
-        return _find_layout(self.micro_batches, self.copies, self.copy_pattern, self.segments)
+        return _find_layout(
+            self.micro_batches,
+            self.copies,
+            self.copy_pattern,
+            self.segments,
+            find_kinds_between(self.kinds),
+            self.needs_table,
+        )
 
     @property
     def is_plain(self) -> bool:
-        """True if no stage has copies, and no micro-batch is a part of a sequence."""
-        return len(self.copies) == 1 and self.segments == 1
+        """True if stages have no copies, wait for their neighbours, and sequences are whole."""
+        return len(self.copies) == 1 and self.segments == 1 and not self.needs_table
 
     def copy_of(self, micro_batch: int) -> int:
         """Returns the number of the copy that a micro-batch passes through."""
@@ -127,8 +157,14 @@ class Schedule:
     @property
     def splits_backward(self) -> bool:
         """True if gradients of inputs and of weights are separate tasks."""
-        runs = runs_of_ticks(self.ticks)
-        return any(t.phase == Phase.WEIGHTS for run in runs for tick in run.ticks for t in tick)
+        return (Phase.WEIGHTS, 0) in self.kinds
+
+    @property
+    def last_phase(self) -> Phase:
+        """The phase after which a stage keeps nothing of a micro-batch."""
+        if not self.training:
+            return Phase.FORWARD
+        return Phase.WEIGHTS if self.splits_backward else Phase.BACKWARD
 
     @property
     def num_tasks(self) -> int:
@@ -155,11 +191,21 @@ class Schedule:
 
 @functools.lru_cache(maxsize=256)
 def _find_layout(
-    micro_batches: int, copies: tuple[Groups, ...], copy_pattern: tuple[int, ...], segments: int
+    micro_batches: int,
+    copies: tuple[Groups, ...],
+    copy_pattern: tuple[int, ...],
+    segments: int,
+    between: frozenset[Kind],
+    needs_table: NeedsTable,
 ) -> Layout:
     """Returns a layout; that of equal schedules is made once, as it keeps what it derives."""
     return Layout(
-        micro_batches=micro_batches, copies=copies, copy_pattern=copy_pattern, segments=segments
+        micro_batches=micro_batches,
+        copies=copies,
+        copy_pattern=copy_pattern,
+        segments=segments,
+        between=between,
+        needs_table=needs_table,
     )
 
 

@@ -12,11 +12,21 @@ if TYPE_CHECKING:
 
 MAX_TICKS, MAX_ROWS = 120, 32
 _ROW, _LEFT, _TOP, _WIDTH = 24, 60, 26, 900
-_COLOURS = {Phase.FORWARD: svg.BLUE, Phase.BACKWARD: svg.ORANGE, Phase.WEIGHTS: svg.PINK}
+_COLOURS = {
+    Phase.FORWARD: svg.BLUE,
+    Phase.BACKWARD: svg.ORANGE,
+    Phase.WEIGHTS: svg.PINK,
+    Phase.RECOMPUTE: svg.GREEN,
+    Phase.OFFLOAD: svg.RED,
+    Phase.LOAD: svg.SKY,
+}
 _WORDS = {
     Phase.FORWARD: "forward",
     Phase.BACKWARD: "backward",
     Phase.WEIGHTS: "gradient of weights",
+    Phase.RECOMPUTE: "forward again",
+    Phase.OFFLOAD: "to host memory",
+    Phase.LOAD: "from host memory",
 }
 
 
@@ -59,8 +69,7 @@ def _draw_task(
 
 
 def _draw_legend(drawing: svg.Drawing, schedule: Schedule, x: float) -> None:
-    phases = [Phase.FORWARD, Phase.BACKWARD][: 1 + schedule.training]
-    for phase in [*phases, *[Phase.WEIGHTS] * schedule.splits_backward]:
+    for phase in dict.fromkeys(phase for phase, _ in schedule.kinds):
         drawing.draw_box(x + 60, 4, 12, 12, _COLOURS[phase])
         drawing.draw_text(x + 78, 14, _WORDS[phase])
         x += 40 + svg.width_of_text(_WORDS[phase])

@@ -11,8 +11,9 @@ A header line, then a line for each tick with the tasks in the order in which th
 
 `ipus` has an entry for each stage, with commas between the IPUs of one stage. Further copies of the
 stages follow as `copies=1/0 pattern=0,1`: `|` is between copies, and micro-batches are in the
-copies of the pattern, which repeats; `segments=2` makes two micro-batches one sequence. `ticks` may
-be left out; with it, a text without its end is an error. Blank lines do not count, nor do comments,
+copies of the pattern, which repeats; `segments=2` makes two micro-batches one sequence, and
+`needs=2F:0F;0B:1B,2B` says what tasks wait for on other stages. `ticks` may be left out; with it, a
+text without its end is an error. Blank lines do not count, nor do comments,
 from a `#` at the beginning of a line or after a space.
 """
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import re
 
+from lowering.schedules.needs_table import needs_from_text, needs_to_text
 from lowering.schedules.schedule import Schedule
 from lowering.schedules.schedule_errors import ScheduleError, check_instance
 from lowering.schedules.task import Groups, Task
@@ -32,6 +34,7 @@ _HEADER = re.compile(
     r"ipus=(?P<ipus>\d{1,18}(?:[,/]\d{1,18})*)"
     r"(?: copies=(?P<copies>\d{1,18}(?:[,/|]\d{1,18})*) pattern=(?P<pattern>\d+(?:,\d+)*))?"
     r"(?: segments=(?P<segments>\d{1,18}))?"
+    r"(?: needs=(?P<needs>[\dFB:;,]+))?"
     r"(?: ticks=(?P<ticks>\d{1,18}))?"
 )
 _COMMENT = re.compile(r"(^|\s)#.*")
@@ -94,6 +97,7 @@ def from_text(text: str, *, source: str = "") -> Schedule:
             copies=_read_copies(header["ipus"], header["copies"]),
             copy_pattern=tuple(map(int, (header["pattern"] or "0").split(","))),
             segments=int(header["segments"] or 1),
+            needs_table=needs_from_text(header["needs"]) if header["needs"] else (),
         )
     except ScheduleError as error:
         location = _location_in_text(source, lines[0][0])
@@ -105,12 +109,14 @@ def _placing_text(placing: Groups) -> str:
 
 
 def _copies_text(schedule: Schedule) -> str:
-    """Returns the entries for further copies and segments; "" where there are none."""
+    """Returns the entries for further copies, segments and needs; "" where there are none."""
     text = ""
     if len(schedule.copies) > 1:
         pattern = ",".join(map(str, schedule.copy_pattern))
         text = f" copies={'|'.join(map(_placing_text, schedule.copies[1:]))} pattern={pattern}"
-    return text if schedule.segments == 1 else f"{text} segments={schedule.segments}"
+    if schedule.segments > 1:
+        text += f" segments={schedule.segments}"
+    return f"{text} needs={needs_to_text(schedule.needs_table)}" if schedule.needs_table else text
 
 
 def _read_placing(text: str) -> Groups:

@@ -16,8 +16,8 @@ from lowering.schedules.grid import draw_grid
 from lowering.schedules.layout import Row
 from lowering.schedules.schedule import Schedule
 from lowering.schedules.schedule_errors import ScheduleError, check_instance, repr_or_type
-from lowering.schedules.task import Phase, Task
-from lowering.schedules.task_progress import Kind, Progress
+from lowering.schedules.task import Kind, Phase, Task
+from lowering.schedules.task_progress import Progress
 from lowering.schedules.ticks import Run, Tick, runs_of_ticks
 
 # The duration of a task of each phase: one number, or one for every stage.
@@ -78,17 +78,18 @@ def simulate(
         other IPUs, which may work meanwhile: one number, or one for every stage but the last.
       sizes: the bytes that each IPU of a stage keeps of a micro-batch, from the start of its
         forward task to the end of the last of its gradients (of the forward task, for inference):
-        one number, or one for every stage. `Simulation.bytes` then has entries for every task.
+        one number, or one for every stage. A stage with R keeps nothing from the end of F to the
+        start of R, one with O and L nothing from the end of O to the start of L.
+        `Simulation.bytes` then has entries for every task.
 
     Raises:
       ScheduleError: a task that is missing, unknown, there twice, or before its inputs; with the
         ticks drawn. Durations or sizes that are missing or negative.
     """
     check_instance(schedule, Schedule, "the argument of `simulate`")
-    kinds = phases_of_schedule(schedule)
-    checker = _check_all_tasks(schedule, kinds)
+    checker = _check_all_tasks(schedule)
     in_flight, in_flight_per_ipu = checker.summarize()
-    exact_durations = _read_durations(schedule, kinds, seconds)
+    exact_durations = _read_durations(schedule, seconds)
     exact_delays = _read_row("`transfer`", transfer, schedule.stages - 1)
     # Sums of ints are exact, so skipped rounds give exactly the result of running them.
     units = math.lcm(*(n.denominator for n in (*exact_durations.values(), *exact_delays)))
@@ -114,22 +115,13 @@ def simulate(
     )
 
 
-def phases_of_schedule(schedule: Schedule) -> tuple[Phase, ...]:
-    """Returns the phases that every stage of the schedule has."""
-    if not schedule.training:
-        return (Phase.FORWARD,)
-    return tuple(Phase) if schedule.splits_backward else (Phase.FORWARD, Phase.BACKWARD)
-
-
-def _check_all_tasks(
-    schedule: Schedule, kinds: Sequence[Phase], *, skips: bool = True
-) -> _TaskChecker:
+def _check_all_tasks(schedule: Schedule, *, skips: bool = True) -> _TaskChecker:
     """Raises at the first task in a wrong tick; returns what has counted those in flight.
 
     Rounds that repeat the one before for later micro-batches are skipped up to the last: the
     results that they read from outside of the run are there if they are there for the last one.
     """
-    checker, tick = _TaskChecker(schedule, kinds), 0
+    checker, tick = _TaskChecker(schedule), 0
     try:
         for run in runs_of_ticks(schedule.ticks):
             number = 0
@@ -150,14 +142,9 @@ def _check_all_tasks(
         checker.check_all_have_run()
     except ScheduleError:
         if skips:  # to name the first mistake, and not that of a last round
-            _check_all_tasks(schedule, kinds, skips=False)
+            _check_all_tasks(schedule, skips=False)
         raise
     return checker
-
-
-def count_in_flight(schedule: Schedule) -> list[list[int]]:
-    """Returns the most micro-batches in flight of each stage, in each of its copies."""
-    return _check_all_tasks(schedule, phases_of_schedule(schedule)).most_in_copy
 
 
 class _TaskChecker:
@@ -166,20 +153,18 @@ class _TaskChecker:
     Attributes:
       done: the tasks that have run.
       most: for each stage, the most micro-batches that were in flight so far.
-      waiting: for each stage and copy, how many are in flight.
-      most_in_copy: the most of these so far.
+      waiting: for each stage, how many are in flight.
       held: how many are in flight of all stages of each IPU.
       most_held: the most of these so far.
     """
 
-    def __init__(self, schedule: Schedule, kinds: Sequence[Phase]):
+    def __init__(self, schedule: Schedule):
         self.schedule, self.layout = schedule, schedule.layout
-        self.phases = tuple(kinds)
-        self.first, self.last = kinds[0], kinds[-1]
-        self.done = Progress(self.layout.list_rows(self.phases))
-        self.waiting = [[0] * len(schedule.copies) for _ in range(schedule.stages)]
+        self.kinds = frozenset(schedule.kinds)
+        self.last = schedule.last_phase
+        self.done = Progress(self.layout.list_rows(schedule.kinds))
+        self.waiting = [0] * schedule.stages
         self.most = [0] * schedule.stages
-        self.most_in_copy = [[0] * len(schedule.copies) for _ in range(schedule.stages)]
         self.held = dict.fromkeys(self.layout.all_ipus, 0)
         self.most_held = dict(self.held)
 
@@ -189,8 +174,7 @@ class _TaskChecker:
         layout = self.layout
         for task in tasks:
             stage, phase, micro_batch = task
-            exists = phase in self.phases and 0 <= stage < self.schedule.stages
-            exists = exists and 0 <= micro_batch < self.schedule.micro_batches
+            exists = (phase, stage) in self.kinds and 0 <= micro_batch < self.layout.micro_batches
             if not exists or self.has_run(task):
                 _raise_unknown_task(self.schedule, tick, task)
             for needed in layout.needs(task):
@@ -199,7 +183,7 @@ class _TaskChecker:
                     _raise_early_task(self.schedule, tick, task)
             self.done.record_task(*layout.row_of(task))
             run_in_tick.add(task)
-            if phase == self.first:
+            if phase == Phase.FORWARD:
                 self._hold(stage, layout.copy_of(micro_batch), 1)
             if phase == self.last:
                 self._hold(stage, layout.copy_of(micro_batch), -1)
@@ -216,10 +200,8 @@ class _TaskChecker:
 
     def _hold(self, stage: int, copy: int, more: int) -> None:
         """Records that as many more micro-batches of a stage are in flight."""
-        waiting = self.waiting[stage]
-        waiting[copy] += more
-        self.most[stage] = max(self.most[stage], sum(waiting))
-        self.most_in_copy[stage][copy] = max(self.most_in_copy[stage][copy], waiting[copy])
+        self.waiting[stage] += more
+        self.most[stage] = max(self.most[stage], self.waiting[stage])
         for ipu in self.schedule.copies[copy][stage]:
             self.held[ipu] += more
             self.most_held[ipu] = max(self.most_held[ipu], self.held[ipu])
@@ -237,8 +219,8 @@ class _TaskChecker:
             return False
         self.done.record_tasks_in_order({row: step * rounds for row, step in steps.items()})
         for phase, stage, lane in steps:
-            if phase == self.first:
-                more = steps[self.first, stage, lane] - steps[self.last, stage, lane]
+            if phase == Phase.FORWARD:
+                more = steps[phase, stage, lane] - steps[self.last, stage, lane]
                 self._hold(stage, self.layout.copy_of(lane), rounds * more)
         return True
 
@@ -326,23 +308,20 @@ def bubble_fraction_of(schedule: Schedule) -> float:
     return 1 - total / (sum(most_tasks.values()) * len(schedule.ticks))
 
 
-def _read_durations(
-    schedule: Schedule, kinds: Sequence[Phase], seconds: Seconds | None
-) -> dict[Kind, Fraction]:
+def _read_durations(schedule: Schedule, seconds: Seconds | None) -> dict[Kind, Fraction]:
     """Returns the duration of a task of each kind."""
     if seconds is None:
-        return {(phase, stage): Fraction(1) for phase in kinds for stage in range(schedule.stages)}
+        return dict.fromkeys(schedule.kinds, Fraction(1))
     check_instance(seconds, Mapping, "`seconds`")
-    durations: dict[Kind, Fraction] = {}
-    for phase in kinds:
+    rows: dict[Phase, list[Fraction]] = {}
+    for phase in dict.fromkeys(phase for phase, _ in schedule.kinds):
         length = seconds.get(phase)
         if length is None:
             raise ScheduleError(
                 f"`seconds` says nothing of {phase.name}", fix="give every phase a duration"
             )
-        row = _read_row(f"`seconds` for {phase.name}", length, schedule.stages)
-        durations |= {(phase, stage): value for stage, value in enumerate(row)}
-    return durations
+        rows[phase] = _read_row(f"`seconds` for {phase.name}", length, schedule.stages)
+    return {(phase, stage): rows[phase][stage] for phase, stage in schedule.kinds}
 
 
 def _read_row(

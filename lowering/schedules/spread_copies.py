@@ -6,7 +6,6 @@ import dataclasses as dc
 
 from lowering.schedules.layout import Layout
 from lowering.schedules.schedule import Schedule
-from lowering.schedules.simulate import count_in_flight
 from lowering.schedules.task import Phase
 from lowering.schedules.ticks import Run, Ticks, representative_ticks, runs_of_ticks
 
@@ -25,7 +24,13 @@ def spread_copies(schedule: Schedule) -> Schedule:
     )
     ipus = tuple(group for copy in layout.copies for group in copy)
     return dc.replace(
-        schedule, stages=len(ipus), ipus=ipus, ticks=ticks, copies=(ipus,), copy_pattern=(0,)
+        schedule,
+        stages=len(ipus),
+        ipus=ipus,
+        ticks=ticks,
+        copies=(ipus,),
+        copy_pattern=(0,),
+        needs_table=(),
     )
 
 
@@ -66,11 +71,30 @@ def count_micro_batches(schedule: Schedule, stage: int) -> int:
 
 def fifo_depths(schedule: Schedule) -> list[int]:
     """Returns how many micro-batches wait at most in each stage of each copy, numbered as above."""
+    spread = spread_copies(schedule)
     if not schedule.training:
-        return [0] * (schedule.stages * len(schedule.copies))
-    in_flight = count_in_flight(schedule)
-    return [
-        max(0, in_flight[stage][copy] - 1)
-        for copy in range(len(schedule.copies))
-        for stage in range(schedule.stages)
-    ]
+        return [0] * spread.stages
+    last = schedule.last_phase
+    return [count_waiting(spread, Phase.FORWARD, last, stage) for stage in range(spread.stages)]
+
+
+def count_waiting(spread: Schedule, first: Phase, last: Phase, stage: int) -> int:
+    """Returns how many micro-batches wait at most in a stage while one is at work.
+
+    Args:
+      spread: a schedule that `simulate` accepts, with the copies of stages as stages.
+      first: the phase of the task after which a micro-batch waits.
+      last: the phase of the task after which it waits no longer.
+      stage: the stage.
+    """
+    changes = {(first, stage): 1, (last, stage): -1}
+    waiting = most = 0
+    for run in runs_of_ticks(spread.ticks):
+        begin, most_in_round = waiting, waiting
+        for task in (task for tick in run.ticks for task in tick):
+            waiting += changes.get((task.phase, task.stage), 0)
+            most_in_round = max(most_in_round, waiting)
+        more_per_round = waiting - begin
+        most = max(most, most_in_round, most_in_round + (run.times - 1) * more_per_round)
+        waiting = begin + run.times * more_per_round
+    return max(0, most - 1)

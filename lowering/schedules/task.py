@@ -3,34 +3,49 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import operator
 import re
+from collections.abc import Collection
 from typing import Any, NamedTuple, TypeAlias
 
 from lowering.schedules.schedule_errors import ScheduleError
 
-Groups: TypeAlias = tuple[tuple[int, ...], ...]
-"""The IPUs of each stage."""
-
 
 class Phase(enum.StrEnum):
-    """The phase of a task: forward, backward, or the gradient of weights.
+    """The phase of a task: forward, backward, the gradient of weights, or what is in between.
 
     WEIGHTS only occurs in schedules that split the backward pass: there BACKWARD is the gradient
     of the stage's inputs and WEIGHTS that of its weights; elsewhere BACKWARD is both.
+
+    Stages with tasks RECOMPUTE keep only what enters them, and run the forward pass again from
+    that. OFFLOAD moves what waits for the backward pass to the host's memory, LOAD moves it back.
     """
 
     FORWARD = "F"
     BACKWARD = "B"
     WEIGHTS = "W"
+    RECOMPUTE = "R"
+    OFFLOAD = "O"
+    LOAD = "L"
 
     @property
     def word(self) -> str:
-        """The word of reports and traces for the phase: "fwd", "bwd" or "wgt"."""
-        return {"F": "fwd", "B": "bwd", "W": "wgt"}[self]
+        """The word of reports and traces for the phase: "fwd", "bwd" or "wgt", for example."""
+        return _WORDS[self]
 
 
-_LABEL = re.compile(r"(\d{1,18})([FBW])(\d{1,18})", re.ASCII)
+_WORDS = dict(zip(Phase, ("fwd", "bwd", "wgt", "recompute", "offload", "load"), strict=True))
+_LABEL = re.compile(rf"(\d{{1,18}})([{''.join(Phase)}])(\d{{1,18}})", re.ASCII)
+
+PHASES_BETWEEN = (Phase.RECOMPUTE, Phase.OFFLOAD, Phase.LOAD)
+"""The phases between a forward and a backward task, which a stage may have or not."""
+
+Kind: TypeAlias = tuple[Phase, int]
+"""A phase and the stage that it is of."""
+
+Groups: TypeAlias = tuple[tuple[int, ...], ...]
+"""The IPUs of each stage."""
 
 
 class Task(NamedTuple):
@@ -54,7 +69,7 @@ class Task(NamedTuple):
         if parts is None:
             raise ScheduleError(
                 f"{label!r} is no task",
-                fix="write the stage, one of F, B and W, and the micro-batch: 2F7",
+                fix="write the stage, one of F, B, W, R, O and L, and the micro-batch: 2F7",
             )
         return cls(int(parts[1]), Phase(parts[2]), int(parts[3]))
 
@@ -78,11 +93,30 @@ class Task(NamedTuple):
             ) from None
 
 
-def inputs_of_task(phase: Phase, stage: int, stages: int) -> tuple[tuple[Phase, int], ...]:
-    """Returns the (phase, stage) of the tasks of a micro-batch whose results a task reads."""
-    if phase == Phase.FORWARD:
-        return ((Phase.FORWARD, stage - 1),) if stage else ()
-    if phase == Phase.WEIGHTS:
-        return ((Phase.BACKWARD, stage),)
-    forward = (Phase.FORWARD, stage)
-    return (forward,) if stage == stages - 1 else (forward, (Phase.BACKWARD, stage + 1))
+def find_kinds_between(kinds: Collection[Kind]) -> frozenset[Kind]:
+    """Returns the kinds of R, O and L among others; a stage with one of O and L has both."""
+    found = {kind for kind in kinds if kind[0] in PHASES_BETWEEN}
+    moved = {stage for phase, stage in found if phase != Phase.RECOMPUTE}
+    return frozenset(found).union(
+        (phase, stage) for stage in moved for phase in (Phase.OFFLOAD, Phase.LOAD)
+    )
+
+
+def inputs_on_stage(phase: Phase, stage: int, between: Collection[Kind] = ()) -> tuple[Kind, ...]:
+    """Returns the kinds of tasks on its own stage whose results a task reads.
+
+    Args:
+      phase: the phase of the task.
+      stage: its stage.
+      between: the kinds of tasks RECOMPUTE, OFFLOAD and LOAD that there are.
+    """
+    sources = {
+        Phase.FORWARD: (),
+        Phase.BACKWARD: (Phase.RECOMPUTE, Phase.LOAD, Phase.FORWARD),
+        Phase.WEIGHTS: (Phase.BACKWARD,),
+        Phase.RECOMPUTE: (Phase.LOAD, Phase.FORWARD),
+        Phase.OFFLOAD: (Phase.FORWARD,),
+        Phase.LOAD: (Phase.OFFLOAD,),
+    }[phase]
+    present = (s for s in sources if s not in PHASES_BETWEEN or (s, stage) in between)
+    return tuple((source, stage) for source in itertools.islice(present, 1))

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Generic, TypeAlias, TypeVar
-
-from lowering.schedules.task import Phase
-
-Kind: TypeAlias = tuple[Phase, int]
-"""A phase and the stage that it is of."""
+from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lowering.schedules.schedule import Schedule
-from lowering.schedules.task import Task
-from lowering.schedules.task_progress import Kind
+from lowering.schedules.task import Kind, Task
 
 
 def times_of_tasks(

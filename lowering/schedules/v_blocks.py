@@ -14,8 +14,7 @@ from lowering.schedules.schedule import (
     ipus_of_stages,
 )
 from lowering.schedules.schedule_errors import ScheduleError
-from lowering.schedules.task import Phase
-from lowering.schedules.task_progress import Kind
+from lowering.schedules.task import Kind, Phase
 from lowering.schedules.ticks import Ticks
 from lowering.schedules.zero_bubble import zero_bubble
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from benchmarks import shown
 from ipujax.report import Report
 from tests.browser.networks import layered, looped, resnet
+from tests.browser.tile_programs import uneven
 
 IPUS = 4
 MICRO_BATCHES = 20
@@ -19,5 +20,6 @@ SAMPLES: dict[str, Callable[[], Report]] = {
     "deep": lambda: shown.deep().report(),
     "resnet": lambda: resnet().report(),
     "looped": lambda: looped().report(),
+    "uneven": lambda: uneven().report(),
     "layered": lambda: layered().report(),
 }

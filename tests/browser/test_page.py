@@ -35,6 +35,7 @@ VIEWS = [
     "program",
     "operations",
     "roofline",
+    "tiles",
     "source",
     "timeline",
     "schedule",
@@ -44,10 +45,11 @@ CHARTS = {
     "memory": "memory-tiles",
     "liveness": "liveness",
     "roofline": "roofline",
+    "tiles": "tile-activity",
     "timeline": "timeline",
     "schedule": "schedule",
 }
-TABLES = ("memory", "liveness", "program", "operations", "roofline", "source")
+TABLES = ("memory", "liveness", "program", "operations", "roofline", "tiles", "source")
 
 
 @pytest.mark.sampled(1)

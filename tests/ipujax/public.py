@@ -6,6 +6,7 @@ import contextlib
 import dataclasses as dc
 import enum
 import inspect
+import itertools
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -59,6 +60,8 @@ RESULTS = {
         "Vector",
     ),
     "poptorch": ("PoplarExecutor", "RecoverableError", "UnrecoverableError"),
+    "tessellate": ("IpuDevice",),
+    "tiles": ("Vertex",),
     "training": ("Run",),
 }
 """Classes that the package makes; they are asked, not made by users."""
@@ -130,6 +133,13 @@ def _poplar_graph() -> Any:
 
 def _poplar_sequence() -> dict[str, Any]:
     return {"graph": _poplar_graph(), "prog": ipu.poplar.program.Sequence(), "tile": 0}
+
+
+_NUMBERS = itertools.count()
+
+
+def _rows() -> dict[str, Any]:
+    return {"array": X, "tiles": (0, 1, 2)}
 
 
 def _fields(of: Any) -> dict[str, Any]:
@@ -360,6 +370,27 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     "poplar.cycleCount": _poplar_sequence,
     "poplar.cycleStamp": _poplar_sequence,
     "poplar.codelet": lambda: {"kind": "Vertex"},
+    "tessellate.TileShardedArray": _rows,
+    "tessellate.create_ipu_tile_primitive": lambda: {
+        "pname": f"made{next(_NUMBERS)}",
+        "vname": "Made",
+        "inputs": ["x"],
+        "outputs": {"x": 0},
+    },
+    "tessellate.declare_ipu_tile_primitive": lambda: {"vname": "Declared"},
+    "tessellate.is_ipu_model": lambda: {"device": ipu.tessellate.IpuDevice(0, 1472, 6)},
+    "tessellate.tile_constant_replicated": lambda: {"data": X, "tiles": (0, 1)},
+    "tessellate.tile_constant_sharded": lambda: {"data": X, "tiles": (0, 1, 2)},
+    "tessellate.tile_gather": lambda: {"arr": X, "indices": (0, 1), "tiles": (0, 1)},
+    "tessellate.tile_map": lambda: {"primitive": None},
+    "tessellate.tile_put_replicated": _rows,
+    "tessellate.tile_put_sharded": _rows,
+    "tiles.TileArray": _rows,
+    "tiles.constant_sharded": _rows,
+    "tiles.gather": lambda: {"indices": (0, 1), "tiles": (0, 1)},
+    "tiles.map": lambda: {"vertex": lambda: f32(1), "tiles": (0, 1)},
+    "tiles.put_replicated": _rows,
+    "tiles.put_sharded": _rows,
     "poplar.concat": lambda: {"first": [_poplar_graph().addVariable(ipu.poplar.FLOAT, [2])]},
     "popart.TrainingSession": lambda: {
         **_inference_session(),
@@ -536,7 +567,9 @@ HOST = (
     "schedules",
     "sharding",
     "summary_ops",
+    "tessellate",
     "tile_mapping",
+    "tiles",
     "training",
     "utils",
 )

@@ -1,7 +1,4 @@
-"""BERT: encoder, pretraining and question-answering heads, whole or in pipeline stages.
-
-Dropout is left out: on the IPU it is one vertex with a generator in hardware.
-"""
+"""BERT: encoder, pretraining and question-answering heads, whole or in pipeline stages."""
 
 from __future__ import annotations
 
@@ -12,7 +9,14 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from validation.models.layers import cross_entropy, dense, layer_norm, mlp, self_attention
+from validation.models.layers import (
+    cross_entropy,
+    dense,
+    drop,
+    layer_norm,
+    mlp,
+    self_attention,
+)
 from validation.models.variables import Variables
 
 
@@ -27,6 +31,8 @@ class Bert:
       length: tokens of a sequence.
       masked: tokens of it that pretraining predicts.
       vocabulary: rows of the embedding; Graphcore's configurations have 30,400.
+      dropout: of the embedding and of each layer's two parts.
+      attention_dropout: of attention's weights.
     """
 
     layers: int = 24
@@ -35,17 +41,22 @@ class Bert:
     length: int = 128
     masked: int = 20
     vocabulary: int = 30_400
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
 
     def embed(self, v: Variables, tokens: Any, *rest: Any) -> Any:
         """Word, position and segment embeddings."""
         words = v("embedding", self.vocabulary, self.width)[tokens]
         x = words + v("positions", self.length, self.width)
-        return (layer_norm(v / "norm", x + v("segments", 2, self.width)[0]), *rest)
+        x = layer_norm(v / "norm", x + v("segments", 2, self.width)[0])
+        return (drop(x, self.dropout), *rest)
 
     def layer(self, v: Variables, x: Any, *rest: Any) -> Any:
         """One encoder layer."""
-        x = layer_norm(v / "norm1", x + self_attention(v / "attention", x, self.heads))
-        x = layer_norm(v / "norm2", x + mlp(v / "mlp", x, 4 * self.width))
+        y = self_attention(v / "attention", x, self.heads, rate=self.attention_dropout)
+        x = layer_norm(v / "norm1", x + drop(y, self.dropout))
+        y = mlp(v / "mlp", x, 4 * self.width)
+        x = layer_norm(v / "norm2", x + drop(y, self.dropout))
         return (x, *rest)
 
     def pretraining_loss(self, v: Variables, x: Any, labels: Any, following: Any) -> Any:

@@ -8,7 +8,22 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ipujax import rand_ops
 from validation.models.variables import Variables
+
+SEED = (0, 0)  # of all masks: only what they cost counts
+
+
+def drop(x: Any, rate: float = 0.1) -> Any:
+    """Dropout."""
+    return rand_ops.dropout(x, rate=rate, seed=SEED) if rate else x
+
+
+def drop_path(x: Any, rate: float = 0.1) -> Any:
+    """Stochastic depth: all of an example or nothing, as timm computes it."""
+    kept = drop(jnp.ones((x.shape[0], *(1,) * (x.ndim - 1)), x.dtype), rate)
+    x = x / (1 - rate)
+    return x * kept
 
 
 def dense(v: Variables, x: Any, width: int) -> Any:
@@ -24,18 +39,18 @@ def layer_norm(v: Variables, x: Any) -> Any:
     return centred * scale * v("scale", x.shape[-1]) + v("shift", x.shape[-1])
 
 
-def attention(q: Any, k: Any, v: Any, heads: int, bias: Any = None) -> Any:
-    """Multi-head attention of [batch, length, width]."""
+def attention(q: Any, k: Any, v: Any, heads: int, bias: Any = None, rate: float = 0.0) -> Any:
+    """Multi-head attention of [batch, length, width], with dropout of its weights."""
     q, k, v = (split_heads(x, heads) for x in (q, k, v))
     scores = q @ k.swapaxes(-1, -2) * (q.shape[-1] ** -0.5)
-    mixed = jax.nn.softmax(scores if bias is None else scores + bias, axis=-1) @ v
+    mixed = drop(jax.nn.softmax(scores if bias is None else scores + bias, axis=-1), rate) @ v
     return mixed.swapaxes(1, 2).reshape(q.shape[0], q.shape[2], -1)
 
 
-def self_attention(v: Variables, x: Any, heads: int, bias: Any = None) -> Any:
+def self_attention(v: Variables, x: Any, heads: int, bias: Any = None, rate: float = 0.0) -> Any:
     """Attention with its four projections; q, k and v are products of their own."""
     q, k, value = (dense(v / name, x, x.shape[-1]) for name in ("q", "k", "v"))
-    return dense(v / "out", attention(q, k, value, heads, bias), x.shape[-1])
+    return dense(v / "out", attention(q, k, value, heads, bias, rate), x.shape[-1])
 
 
 def mlp(v: Variables, x: Any, hidden: int, activation: Any = jax.nn.gelu) -> Any:

@@ -24,7 +24,8 @@ class ResNet:
       groups: of the 3x3 convolutions.
       base: channels of the 3x3 convolution in the first stage.
       classes: of the last layer.
-      training: whether batch norms compute statistics.
+      training: whether batch norms are there; in inference convolutions have taken their scales,
+        as torch.onnx.export leaves them, and a shift is left.
     """
 
     blocks: tuple[int, int, int, int] = (3, 4, 6, 3)
@@ -69,7 +70,7 @@ class ResNet:
         return dense(v / "head", x.mean((1, 2)), self.classes)
 
     def _norm(self, v: Variables, x: Any) -> Any:
-        return batch_norm(v, x, self.training)
+        return batch_norm(v, x) if self.training else x + v("shift", x.shape[-1])
 
 
 RESNET50 = ResNet()

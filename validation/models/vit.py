@@ -14,6 +14,7 @@ from validation.models.layers import (
     conv,
     cross_entropy,
     dense,
+    drop_path,
     layer_norm,
     mlp,
     self_attention,
@@ -23,10 +24,21 @@ from validation.models.variables import Variables
 Part = Callable[[Variables, Any], Any]
 
 
-def vit_block(v: Variables, x: Any, heads: int, bias: Any = None) -> Any:
-    """A pre-norm transformer block."""
-    x = x + self_attention(v / "attention", layer_norm(v / "norm1", x), heads, bias)
-    return x + mlp(v / "mlp", layer_norm(v / "norm2", x), 4 * x.shape[-1])
+def vit_block(
+    v: Variables, x: Any, heads: int, activation: Any = jax.nn.gelu, drops_path: bool = False
+) -> Any:
+    """A pre-norm transformer block; with `drops_path`, either part may be left out at random."""
+    y = self_attention(v / "attention", layer_norm(v / "norm1", x), heads)
+    x = x + (drop_path(y) if drops_path else y)
+    y = mlp(v / "mlp", layer_norm(v / "norm2", x), 4 * x.shape[-1], activation)
+    return x + (drop_path(y) if drops_path else y)
+
+
+def erf_gelu(x: Any) -> Any:
+    """As DINO's example writes it, in operations of their own (vision/dino: core/gelu.py)."""
+    part = jax.lax.erf(x / 2**0.5)
+    cdf = 0.5 * (1.0 + part)
+    return x * cdf
 
 
 @dc.dataclass(frozen=True)
@@ -38,6 +50,8 @@ class Vit:
     heads: int = 12
     patch: int = 16
     outputs: int = 65_536
+    activation: Callable[[Any], Any] = jax.nn.gelu
+    drops_path: bool = False
 
     def embed(self, v: Variables, images: Any) -> Any:
         """Patches, a class token and positions."""
@@ -49,26 +63,41 @@ class Vit:
 
     def block(self, number: int, v: Variables, x: Any) -> Any:
         """One block."""
-        return vit_block(v / f"block{number}", x, self.heads)
+        return vit_block(v / f"block{number}", x, self.heads, self.activation, self.drops_path)
 
     def project(self, v: Variables, x: Any) -> Any:
-        """The head: three layers, a bottleneck of 256 and the outputs."""
-        y = jax.nn.gelu(dense(v / "head1", layer_norm(v / "norm", x)[:, 0], 2048))
-        y = jax.nn.gelu(dense(v / "head2", y, 2048))
-        return dense(v / "head3", y, 256) @ v("last", 256, self.outputs)
+        """The head: three layers, a bottleneck of 256 and the outputs, whose weights have norms."""
+        y = self.activation(dense(v / "head1", layer_norm(v / "norm", x)[:, 0], 2048))
+        y = self.activation(dense(v / "head2", y, 2048))
+        last = v("last", 256, self.outputs)
+        last = last * (v("lengths", self.outputs) * jax.lax.rsqrt((last * last).sum(0)))
+        return dense(v / "head3", y, 256) @ last
 
 
 VIT_BASE = Vit()
+DINO = Vit(activation=erf_gelu, drops_path=True)
 
 
 @dc.dataclass(frozen=True)
 class Swin:
-    """A Swin transformer (microsoft/Swin-Transformer), window 7 on 224x224 images."""
+    """A Swin transformer (microsoft/Swin-Transformer).
+
+    Attributes:
+      width: channels of the first stage; twice as many in each further one.
+      depths: blocks of each stage.
+      heads: of each stage's attention.
+      window: the side of a window: 7 on images of 224x224, 12 on 384x384.
+      multiple: attention pads the tokens of a window to a multiple of it, and masks the padding
+        (graphcore/examples: vision/swin/pytorch/models/swin_transformer.py).
+      drops_path: whether the parts of blocks may be left out at random.
+    """
 
     width: int = 128
     depths: tuple[int, ...] = (2, 2, 18, 2)
     heads: tuple[int, ...] = (4, 8, 16, 32)
     window: int = 7
+    multiple: int = 1
+    drops_path: bool = False
 
     def parts(self) -> list[Part]:
         """Patches, blocks with the merges before them, and the head."""
@@ -89,18 +118,29 @@ class Swin:
         shift = self.window // 2 if number % 2 and x.shape[1] > self.window else 0
         y = layer_norm(v / "norm1", x)
         y = jnp.roll(y, (-shift, -shift), (1, 2)) if shift else y
-        y = self._attend(v, y, self.heads[stage])
-        x = x + (jnp.roll(y, (shift, shift), (1, 2)) if shift else y)
-        return x + mlp(v / "mlp", layer_norm(v / "norm2", x), 4 * x.shape[-1])
+        y = self._attend(v, y, self.heads[stage], shift > 0)
+        y = jnp.roll(y, (shift, shift), (1, 2)) if shift else y
+        x = x + (drop_path(y) if self.drops_path else y)
+        y = mlp(v / "mlp", layer_norm(v / "norm2", x), 4 * x.shape[-1])
+        return x + (drop_path(y) if self.drops_path else y)
 
-    def _attend(self, v: Variables, x: Any, heads: int) -> Any:
+    def _attend(self, v: Variables, x: Any, heads: int, shifted: bool) -> Any:
         batch, height, width, channels = x.shape
         size, rows, columns = self.window, height // self.window, width // self.window
         y = x.reshape(batch, rows, size, columns, size, channels).swapaxes(2, 3)
-        bias = v("bias", heads, size * size, size * size)
-        y = self_attention(v / "attention", y.reshape(-1, size * size, channels), heads, bias)
+        y = self._attend_in_windows(v, y.reshape(-1, size * size, channels), heads, shifted)
         y = y.reshape(batch, rows, columns, size, size, channels).swapaxes(2, 3)
         return y.reshape(x.shape)
+
+    def _attend_in_windows(self, v: Variables, x: Any, heads: int, shifted: bool) -> Any:
+        """Attention of [windows, tokens, channels]; the mask of padding or of a shift is added."""
+        tokens = x.shape[1]
+        padding = -tokens % self.multiple
+        x = jnp.pad(x, ((0, 0), (0, padding), (0, 0)))
+        bias = jnp.pad(v("bias", heads, tokens, tokens), ((0, 0), (0, padding), (0, padding)))
+        if padding or shifted:
+            bias = bias + jnp.zeros((x.shape[0], 1, *bias.shape[1:]), x.dtype)
+        return self_attention(v / "attention", x, heads, bias)[:, :tokens]
 
     def _merge(self, v: Variables, x: Any) -> Any:
         batch, height, width, channels = x.shape
@@ -121,3 +161,4 @@ class Swin:
 
 SWIN_BASE = Swin()
 SWIN_LARGE = Swin(width=192, heads=(6, 12, 24, 48))
+SWIN_LARGE_384 = dc.replace(SWIN_LARGE, window=12)

@@ -165,7 +165,8 @@ def decode_program(
             case "Queue":
                 return queues[_check_number(content)]
             case "Kind":
-                return pipelines.TaskRole(content)
+                # Files of 0.1.0 spell this one out.
+                return pipelines.TaskRole("R" if content == "recompute" else content)
             case "Schedule":
                 return _decode_schedule(content)
             case "Tree":
@@ -215,6 +216,7 @@ def _encode_schedule(schedule: schedules.Schedule) -> Json:
         "copies": schedule.copies[1:],
         "pattern": schedule.copy_pattern,
         "segments": schedule.segments,
+        "needs": schedules.needs_to_text(schedule.needs_table),
         "ticks": runs,
     }
 
@@ -226,7 +228,7 @@ def _decode_schedule(data: dict[str, Json]) -> schedules.Schedule:
         )
         for times, step, ticks in data["ticks"]
     ]
-    # Files of 0.1.0 know neither copies nor segments.
+    # Files of 0.1.0 know neither copies, nor segments, nor needs.
     placings = [data["ipus"], *data.get("copies", ())]
     copies = tuple(tuple(map(tuple, placing)) for placing in placings)
     return schedules.Schedule(
@@ -239,4 +241,5 @@ def _decode_schedule(data: dict[str, Json]) -> schedules.Schedule:
         copies=copies,
         copy_pattern=tuple(data.get("pattern", (0,))),
         segments=data.get("segments", 1),
+        needs_table=schedules.needs_from_text(needs) if (needs := data.get("needs")) else (),
     )

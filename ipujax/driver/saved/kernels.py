@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import jax
 from jax import export
 
+from ipujax.driver import native_code
 from ipujax.driver.saved.encoded_values import decode_aval, encode_aval
 from ipujax.ground import ExecutableError, Json, require_package
-from lowering import count_operations, dtype_name, ir, jaxpr, ops, shape_of
+from lowering import count_operations, dtype_name, ir, jaxpr, list_called_targets, ops, shape_of
 
 # Custom calls of JAX's own functions that may be exported: linear algebra, random bits, sharding.
 _LIBRARY = re.compile(
@@ -57,7 +59,7 @@ def export_kernel(kernel: ir.Kernel, replicas: int, name: str) -> tuple[Json, by
         for aval in closed.in_avals
     ]
     try:
-        code = bytes(export.export(jax.jit(all_replicas))(*structs).serialize())
+        code = bytes(_export(all_replicas, structs, closed).serialize())
     except (ValueError, TypeError, NotImplementedError, KeyError) as error:
         # Of a dtype that it has no number for, `jax.export` says nothing but the name.
         cause = f"arrays of {error}" if isinstance(error, KeyError) else error
@@ -72,6 +74,16 @@ def export_kernel(kernel: ir.Kernel, replicas: int, name: str) -> tuple[Json, by
         "operations": count_operations(closed.jaxpr),
     }
     return description, code
+
+
+def _export(
+    function: Callable[..., Any], structs: Sequence[Any], closed: jaxpr.ClosedJaxpr
+) -> export.Exported:
+    """Exports a function that may call codelets in C++, which are looked for where it is read."""
+    targets = filter(native_code.is_target, sorted(list_called_targets(closed.jaxpr)))
+    allowed = [*map(export.DisabledSafetyCheck.custom_call, targets)]
+    exported = export.export(jax.jit(function), disabled_checks=allowed)(*structs)
+    return dc.replace(exported, disabled_safety_checks=())
 
 
 def import_kernel(description: Json, code: bytes | memoryview, replicas: int) -> jaxpr.ClosedJaxpr:
@@ -123,7 +135,7 @@ def _check_exported_signature(
 
 
 def _check_called_libraries(exported: export.Exported) -> None:
-    """Raises an error if exported code calls anything but the libraries that JAX itself uses.
+    """Raises an error if exported code calls anything but JAX's libraries and the user's codelets.
 
     `jax.export` looks at that when it writes, and not when it reads: a call by address, as Python's
     callbacks are, would run any code at that address.
@@ -133,7 +145,9 @@ def _check_called_libraries(exported: export.Exported) -> None:
         for operation in _walk_operations(module.operation):
             if operation.name.endswith("custom_call"):
                 target = str(operation.attributes["call_target_name"]).strip('"')
-                if not _LIBRARY.fullmatch(target):
+                if native_code.is_target(target):
+                    native_code.require_target(target)
+                elif not _LIBRARY.fullmatch(target):
                     raise ExecutableError(
                         f"a kernel's code calls {target!r:.100}, which is foreign"
                     )

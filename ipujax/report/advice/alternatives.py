@@ -49,7 +49,7 @@ def find_faster_schedule(facts: Facts, schedule: schedules.Schedule) -> Alternat
     All are simulated with the cycles of the program's stages; only the best one is modelled.
     """
     pipeline = facts.profile.pipeline
-    if pipeline is None or schedule.splits_backward:
+    if pipeline is None or schedule.splits_backward or schedule.layout.between:
         return None
     transfer_cycles = (
         float(pipeline.cycles)
@@ -123,7 +123,7 @@ def _task_cycles_by_phase(
     """Returns the cycles of one task of each stage, by phase."""
     return {
         phase: [float(pipeline.stage_cycles[stage, phase.word]) for stage in range(pipeline.stages)]
-        for phase in schedules.phases_of_schedule(schedule)
+        for phase in dict.fromkeys(phase for phase, _ in schedule.kinds)
     }
 
 

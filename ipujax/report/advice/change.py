@@ -6,6 +6,7 @@ import dataclasses as dc
 from collections.abc import Callable
 from typing import Any
 
+from ipujax.report.advice.index import ProgramIndex
 from lowering import LoweringError, Options, ir, jaxpr, lower, machine, pipelines, variants
 
 SpecChange = Callable[[pipelines.TaskSpec], pipelines.TaskSpec]
@@ -28,12 +29,19 @@ class ModelMemory:
     """What models of one program share.
 
     Attributes:
-      kernels: the kernels that were modelled.
+      known: what the machine model found.
     """
 
     def __init__(self) -> None:
-        self.kernels = machine.KnownKernels()
+        self.known = machine.KnownParts()
+        self._index: ProgramIndex | None = None
         self._last: tuple[Source, ir.Program] | None = None
+
+    def index_of(self, program: ir.Program) -> ProgramIndex:
+        """Returns the index of a program; that of the first one is kept."""
+        if self._index is None:
+            self._index = ProgramIndex(program)
+        return self._index if self._index.program is program else ProgramIndex(program)
 
     def lower_once(self, source: Source) -> ir.Program:
         """Returns the program of a source; the last one is lowered once.
@@ -78,7 +86,7 @@ class Case:
                 return None
         if (change := self.change_spec) is not None:
             program = _with_task_specs(program, change)
-        return machine.model(program, self.options, known=self.memory.kernels)
+        return machine.model(program, self.options, known=self.memory.known)
 
     def with_function_change(
         self, change: Callable[[jaxpr.ClosedJaxpr], jaxpr.ClosedJaxpr]

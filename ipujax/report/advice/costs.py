@@ -180,7 +180,8 @@ def _classify_inter_ipu_transfer(name: str) -> str:
     """Returns the kind of transfer that a step between IPUs belongs to."""
     if name == "pipeline transfers":
         return "copies between stages"
-    return "copies between IPUs" if name.startswith("copy ") else _REPLICAS
+    is_copy = name.startswith("copy ") or name == "ipu_superstep"
+    return "copies between IPUs" if is_copy else _REPLICAS
 
 
 def _find_host_io_costs(facts: Facts) -> Iterator[_Cause]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses as dc
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from ipujax.report.advice.index import ProgramIndex
 from ipujax.report.advice.planned_cuts import BetterCut, find_better_cut
 from ipujax.report.advice.tally import Total, tally_steps
 from ipujax.report.advice.waiting import split_waiting_cycles
-from lowering import HOST, dtype_name, ir, jaxpr, machine, schedules, trace
+from lowering import HOST, ir, jaxpr, machine, schedules, trace
 
 _ALL_REDUCES = ("psum", "psum_invariant", "pmax", "pmin")
 _HOST_KIND = trace.KINDS.index("host")
@@ -70,7 +69,7 @@ class Facts:
         """Models the program again after replacing some of its nodes."""
         body = ir.rewrite_nodes(self.program.body, replace_node)
         return machine.model(
-            dc.replace(self.program, body=body), self.options, known=self.memory.kernels
+            dc.replace(self.program, body=body), self.options, known=self.memory.known
         )
 
     @property
@@ -115,18 +114,10 @@ class Facts:
         """Returns the dtypes that some steps' primitives at their line work on."""
         primitives = (part.partition(":")[0] for part in steps.name.split())
         operand_dtypes = (
-            self._dtypes_by_primitive.get((primitive, steps.origin), ()) for primitive in primitives
+            self.index.dtypes_by_primitive.get((primitive, steps.origin), ())
+            for primitive in primitives
         )
         return set[str]().union(*operand_dtypes)
-
-    @functools.cached_property
-    def _dtypes_by_primitive(self) -> Mapping[tuple[str, str], set[str]]:
-        """The dtypes of the operands of every primitive, by its name and line."""
-        dtypes: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
-        for eqn in self.index.equations:
-            operands = dtypes[eqn.primitive.name, jaxpr.user_line(eqn)]
-            operands.update(dtype_name(atom.aval) for atom in eqn.invars)
-        return dtypes
 
     @functools.cached_property
     def has_mostly_single_inputs(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from lowering import add_caller_frames, dtype_name, ir, jaxpr, schedules, size_in_bytes
@@ -96,6 +96,15 @@ class ProgramIndex:
                 (sub_jaxpr, eqn) for eqn in equations_of_body for sub_jaxpr in jaxpr.sub_jaxprs(eqn)
             ]
         return equations
+
+    @functools.cached_property
+    def dtypes_by_primitive(self) -> Mapping[tuple[str, str], set[str]]:
+        """The dtypes of the operands of every primitive, by its name and line."""
+        dtypes: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
+        for eqn in self.equations:
+            operands = dtypes[eqn.primitive.name, jaxpr.user_line(eqn)]
+            operands.update(dtype_name(atom.aval) for atom in eqn.invars)
+        return dtypes
 
     def bytes_of_values(self, values: Iterable[ir.ValueId]) -> int:
         """Returns the total bytes of some values."""

@@ -21,6 +21,7 @@ from ipujax.report.presentation.bundle import (
 )
 from lowering import schedules
 
+_USUAL_PHASES = (schedules.Phase.FORWARD, schedules.Phase.BACKWARD, schedules.Phase.WEIGHTS)
 _NAME = re.compile(r"^  (\w+): \{", re.MULTILINE)  # of an entry of `SCHEDULES`
 _STYLES = ("page/page.css", "page/views.css", "page/dialogs.css", "playground/playground.css")
 
@@ -93,11 +94,23 @@ def tabulate(name: str, cases: Sequence[schedules.Schedule]) -> dict[str, Any]:
                 "ipus": [group[0] for group in schedule.ipus],
                 "copies": [[group[0] for group in copy] for copy in schedule.copies],
                 "pattern": schedule.copy_pattern,
+                "needs": _unusual_needs(schedule),
                 "ticks": "|".join(" ".join(map(str, tick)) for tick in schedule.ticks),
             }
             for schedule in cases
         ],
     }
+
+
+def _unusual_needs(schedule: schedules.Schedule) -> dict[str, list[str]]:
+    """Returns what tasks of some kinds wait for: those that a page does not know by itself."""
+    found: dict[str, list[str]] = {}
+    for phase, stage in schedule.kinds:
+        inputs = schedule.layout.inputs_of_kind(phase, stage)
+        usual = schedules.inputs_of_task(phase, stage, schedule.stages)
+        if phase not in _USUAL_PHASES or inputs != usual:
+            found[f"{stage}{phase}"] = [f"{other}{needed}" for needed, other in inputs]
+    return found
 
 
 def _script_json(data: Any) -> str:

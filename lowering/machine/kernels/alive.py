@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -139,10 +140,10 @@ class MemoryTracker:
         if key not in self._alive:
             return
         old = self._end_life(key)
-        tensor = dc.replace(tensor, laid=old.laid)
+        changes: dict[str, Any] = {"laid": old.laid}
         if old.category == "variables":
-            tensor = dc.replace(tensor, category="variables", path=tensor.path or old.path)
-        self._begin_life(new_key, tensor)
+            changes |= {"category": "variables", "path": tensor.path or old.path}
+        self._begin_life(new_key, dc.replace(tensor, **changes))
 
     def record_step(
         self,

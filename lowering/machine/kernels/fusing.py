@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lowering.jaxprs import Literal
+from lowering import marks
+from lowering.jaxprs import Literal, name_stack, user_line
 from lowering.machine.kernels.items import Entry, Item, Listing, transform_bodies, without_literals
 from lowering.machine.kernels.uses import bytes_that_nothing_else_reads, count_reads
 
@@ -15,7 +16,9 @@ _HALVES = ("float16", "bfloat16")
 
 
 def fuse_elementwise_chains(
-    listing: Listing, is_elementwise: Callable[[str], bool], max_operations: int = 8
+    listing: Listing,
+    is_elementwise: Callable[[str], bool],
+    max_operations: int = 8,
 ) -> Listing:
     """Returns the listing with each chain of elementwise operations as one item.
 
@@ -23,7 +26,13 @@ def fuse_elementwise_chains(
     values are used once; it runs where its last operation stands (docs/hardware.md, Passes:
     expression outliner, up to eight operations). A reduction takes halves as they are and sums in
     float32, so the cast that JAX puts in front of it is none of the chain's. Bodies of loops and
-    branches have chains of their own.
+    branches have chains of their own. In `marks.keep_lines_apart` a chain is of one of the user's
+    lines.
+
+    Args:
+      listing: what runs.
+      is_elementwise: tells elementwise primitives by their names.
+      max_operations: the most of a chain.
     """
     listing = transform_bodies(
         listing, lambda body: fuse_elementwise_chains(body, is_elementwise, max_operations)
@@ -79,6 +88,7 @@ class _Fuser:
                 and value is not None
                 and self._shapes[value].elements == elements
                 and len(operations) + len(producer.operations) <= self._most
+                and _may_share_a_chain(producer, item)
                 and (self._made_at[value] > ready or not self._frees_memory(producer))
             ):
                 self._items[self._made_at[value]] = None
@@ -150,3 +160,16 @@ class _Fuser:
             return dc.replace(item, operations=(halves,))
         self._items[index] = None
         return dc.replace(item, operations=(halves,), reads=(producer.reads[0], *item.reads[1:]))
+
+
+def _may_share_a_chain(one: Item, other: Item) -> bool:
+    """Returns whether two items may be in one chain; those of which one says so, by line only."""
+    if _fuses_lines(one) and _fuses_lines(other):
+        return True
+    if one.eqn is None or other.eqn is None or one.backward != other.backward:
+        return False
+    return user_line(one.eqn) == user_line(other.eqn)
+
+
+def _fuses_lines(item: Item) -> bool:
+    return item.eqn is None or marks.read_marks(name_stack(item.eqn)).fuses_lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
@@ -23,7 +24,7 @@ def describe_shape(tensor: Shape) -> str:
     return f"{tensor.dtype}[{','.join(map(str, tensor.dims))}]"
 
 
-@dc.dataclass(frozen=True, slots=True, eq=False)
+@dc.dataclass(frozen=True, eq=False)
 class Item:
     """Operations that run as one: an equation, or a fused chain of elementwise ones.
 
@@ -50,13 +51,13 @@ class Item:
     functions: tuple[str, ...] = ()
     block: Block | None = None
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """The names of its primitives, or the name that the user gave to his own operation."""
         custom = user_ops.name_of_user_op(self.eqn) if self.eqn is not None else None
         return custom or " ".join(operation.name for operation in self.operations)
 
-    @property
+    @functools.cached_property
     def label(self) -> str:
         """The name that people use for the operation."""
         custom = word_of_user_op(self.eqn) if self.eqn is not None else None
@@ -66,7 +67,7 @@ class Item:
             self.operations, (*self.functions, *names_of_calling_functions(self.eqn)), self.scope
         )
 
-    @property
+    @functools.cached_property
     def exact_title(self) -> str:
         """The exact name in reports: the primitives and the first result."""
         result = self.operations[-1].results

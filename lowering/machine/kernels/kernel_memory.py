@@ -144,8 +144,10 @@ class _MemoryAccount:
 
     def _find_reused_owner(self, owner: int, event: MemoryEvent, dying: set[int]) -> int | None:
         """Returns the owner whose memory a new tensor takes, preferably its predecessor."""
+        if owner not in event.in_place:
+            return None
         old = self._old.get(owner)
-        able = [o for o in event.in_place.get(owner, ()) if o in dying]
+        able = [o for o in event.in_place[owner] if o in dying]
         return min(able, key=lambda o: self.taken.get(o, o) != old, default=None)
 
     def _begin_tensor(self, memory: MemoryTracker, owner: int, live: LiveTensor) -> None:

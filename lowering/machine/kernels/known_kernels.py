@@ -168,8 +168,10 @@ def _origin_of_equation(eqn: JaxprEqn) -> tuple[object, ...]:
         user_line(eqn),
         call_path(eqn),
         marks.user_scopes(stack),
+        mark.fuses_lines,
         (mark.block, mark.backward) if is_planned or mark.block is not None else (),
-        (mark.partials_type, mark.multi_conv) if is_planned else (),
+        mark.partials_type,
+        mark.multi_conv if is_planned else (),
     )
 
 

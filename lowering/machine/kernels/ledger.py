@@ -18,7 +18,11 @@ from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
 from lowering.machine.transfers.exchange_code import ExchangeGoal
 from lowering.machine.transfers.exchanges import HostLink
-from lowering.machine.transfers.links import remote_memory_cycles
+from lowering.machine.transfers.links import (
+    external_sync_cycles,
+    inter_ipu_cycles,
+    remote_memory_cycles,
+)
 from lowering.ops import host_tables, user_callback_p
 
 _ON_TABLES = frozenset(primitive.name for primitive in host_tables.PRIMITIVES)
@@ -131,8 +135,13 @@ class Ledger:
         return number
 
     def _run_links(self, total: Total, name: str, origin: str, costs: Cost) -> None:
-        """Runs what an operation moves to or from the host and streaming memory, as it says."""
+        """Runs what an operation moves to or from other places than tiles, as it says."""
         name = f"{name}/{costs.step.name}" if costs.step is not None else name
+        if costs.step is not None and (moved := costs.step.between_ipus) is not None:
+            syncs = external_sync_cycles(self._target, moved.ipus)
+            self.steps.append_step("sync", name, origin, syncs)
+            cycles = inter_ipu_cycles(self._target, moved.flows, moved.ipus)
+            self.steps.append_step("inter_ipu", name, origin, cycles)
         if costs.host_bytes:
             cycles = self._host.host_transfer_cycles([costs.host_bytes])
             self.steps.append_step("host", name, origin, cycles)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses as dc
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -176,23 +178,25 @@ class _Lister:
                 body_numbers = dict(zip(names, reads, strict=True))
                 self.list_constants(body_numbers, body.jaxpr.constvars)
                 inner_functions = (*functions, function_of_call(eqn))
-                results = self.list_equations(
-                    body,
-                    body_numbers,
-                    eqn,
-                    directions_of_body(direction, 0),
-                    backward,
-                    full_scope,
-                    inner_functions,
-                    own_block,
-                )
+                with self._inside_scopes(stack):
+                    results = self.list_equations(
+                        body,
+                        body_numbers,
+                        eqn,
+                        directions_of_body(direction, 0),
+                        backward,
+                        full_scope,
+                        inner_functions,
+                        own_block,
+                    )
                 number_of_var.update(zip(eqn.outvars, results, strict=True))
                 continue
             reads = tuple(_look_up_number(number_of_var, atom) for atom in eqn.invars)
             writes = tuple(self.number_value(number_of_var, var) for var in eqn.outvars)
             if is_control_flow(eqn):
                 turns = self._turns.get(id(original))
-                entry = self._list_control_flow(eqn, reads, writes, turns, direction)
+                with self._inside_scopes(stack):
+                    entry = self._list_control_flow(eqn, reads, writes, turns, direction)
             else:
                 entry = Item(
                     operations=(self._describe_operation(eqn),),
@@ -204,6 +208,17 @@ class _Lister:
                 )
             self.items.append(assign_scope(entry, backward, full_scope, own_block))
         return [_look_up_number(number_of_var, atom) for atom in closed.jaxpr.outvars]
+
+    @contextlib.contextmanager
+    def _inside_scopes(self, stack: str) -> Generator[None]:
+        """Lists the bodies of an equation with the partial sums that scopes around it ask for."""
+        around, partials = self._options, marks.read_marks(stack).partials_type
+        if partials is not None:
+            self._options = dc.replace(
+                around, matmul_partials=partials, convolution_partials=partials
+            )
+        yield
+        self._options = around
 
     def _call_of_outlined(self, stack: str, is_call: bool) -> Block | None:
         """Returns the call of an outlined function that an equation is, or is part of."""
@@ -265,7 +280,7 @@ class _Lister:
         proportion, partials = self._options.proportion_and_partials_of(name)
         if name in PLANNED:
             partials = marks.read_marks(name_stack(eqn)).partials_type or partials
-        return Operation(
+        operation = Operation(
             name=name,
             operands=tuple(shape_of_aval(atom.aval) for atom in eqn.invars),
             results=tuple(shape_of_aval(var.aval) for var in eqn.outvars),
@@ -278,6 +293,13 @@ class _Lister:
             memory_proportion=proportion,
             literals=literals if name in _CHEAPER_WITH_CONSTANTS and any(literals) else (),
         )
+        return _share_operation(operation)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _share_operation(operation: Operation) -> Operation:
+    """Returns the first of equal operations, so that few comparisons look into them."""
+    return operation
 
 
 def _multi_conv_params(eqn: JaxprEqn) -> tuple[tuple[str, Any], ...]:

@@ -78,6 +78,9 @@ def _relocate_memory(life: KernelMemory, tiles: _Tiles) -> KernelMemory:
 
 
 def _relocate_event(event: MemoryEvent, tiles: _Tiles) -> MemoryEvent:
+    stays = all(live.laid.mapping.first_tile >= 0 for live in event.births.values())
+    if stays and not event.inner:
+        return event
     births = {owner: _relocate_tensor(live, tiles) for owner, live in event.births.items()}
     inner = [dc.replace(body, life=_relocate_memory(body.life, tiles)) for body in event.inner]
     return dc.replace(event, births=births, inner=inner)

@@ -237,7 +237,9 @@ def _cost_of_cut(
 def row_lookup_cost(op: Operation, target: Target) -> Cost:
     """Returns the cost to read, or to change in place, the rows that the indices name.
 
-    The table lies over all tiles in the plan's order, the same for lookups and updates.
+    The table lies over all tiles in the plan's order, the same for lookups and updates. Indices of
+    groups (`jnp.take_along_axis`) go into tables of their own, each on as many tiles as there are
+    for it (popops: groupedMultiSlice).
     """
     table, indices = op.operands[:2]
     accessed_rows = op.operands[2] if _writes_operand(op) else op.first_result
@@ -245,15 +247,28 @@ def row_lookup_cost(op: Operation, target: Target) -> Cost:
         return FREE
     count = max(1, math.prod(indices.dims[:-1]))
     row = max(1, accessed_rows.elements // count)
-    lookup = Lookup(max(1, table.elements // row), row, count, table.dtype)
+    groups = _count_groups(op)
+    groups_side_by_side = min(groups, target.tiles_per_ipu)
+    share = ceil_div(groups, groups_side_by_side) / groups
+    rows = table.elements / row
+    lookup = Lookup(max(1, math.ceil(rows * share)), row, math.ceil(count * share), table.dtype)
     worker = _worker_for_dtype(_WORKERS.get(op.name, _ADD), table.dtype)
-    cost = plan_lookup(lookup, worker, _writes_operand(op), target)
+    own_tiles = dc.replace(target, tiles_per_ipu=target.tiles_per_ipu // groups_side_by_side)
+    cost = plan_lookup(lookup, worker, _writes_operand(op), own_tiles)
+    vertices = (dc.replace(v, tiles=v.tiles * groups_side_by_side) for v in cost.vertices)
+    cost = dc.replace(cost, vertices=tuple(vertices))
     cost = _require_layout(f"rows{[lookup.rows, lookup.row]}", op, cost, target)
     return (
         dc.replace(cost, in_place=True, flops=_count_update_flops(op, accessed_rows))
         if _writes_operand(op)
         else cost
     )
+
+
+def _count_groups(op: Operation) -> int:
+    """Returns how many tables of their own the operand is, one for each place along some axes."""
+    axes = getattr(op.param("dimension_numbers"), "operand_batching_dims", ())
+    return max(1, math.prod(op.operands[0].dims[axis] for axis in axes))
 
 
 def _count_update_flops(op: Operation, updates: Shape) -> float:

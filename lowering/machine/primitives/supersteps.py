@@ -23,7 +23,8 @@ def superstep_cost(op: Operation, _: Target) -> Cost:
         phases.append(Phase(step.name, float(compute), step.operand_bytes))
     if step.result_bytes:
         phases.append(Phase(RESULTS, 0.0, step.result_bytes))
-    if not phases and not step.host_bytes and not step.remote_bytes:
+    moves_outside = step.host_bytes or step.remote_bytes or step.between_ipus is not None
+    if not phases and not moves_outside:
         return FREE
     tiles = int((step.vertices.array > 0).sum())
     kinds = (Vertices(step.kind, step.vertices.most, tiles, where=step.vertices),)

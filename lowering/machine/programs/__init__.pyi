@@ -4,6 +4,7 @@ from .loop_counters import find_counted_branches as find_counted_branches
 from .pipeline_timeline import Timeline as Timeline
 from .pipeline_timeline import compute_timeline as compute_timeline
 from .pipeline_timeline import find_tick_patterns as find_tick_patterns
+from .program_facts import ProgramFacts as ProgramFacts
 from .remote_storage import bytes_stored_per_replica as bytes_stored_per_replica
 from .residency import Residency as Residency
 from .residency import find_residency as find_residency

@@ -22,7 +22,7 @@ from lowering.machine.programs.program_directions import ProgramDirections
 from lowering.ops import word_of_equation
 
 
-def makers_of_results(kernel: ir.Kernel) -> list[JaxprEqn | None]:
+def _makers_of_results(kernel: ir.Kernel) -> list[JaxprEqn | None]:
     """Returns the equation that makes each result of a kernel; None if it is an operand."""
     jaxpr = kernel.jaxpr.jaxpr
     makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
@@ -62,7 +62,7 @@ class ValueMakers:
         self._makers: dict[ValueId, JaxprEqn] = {}
         for node in ir.walk_nodes(program.body):
             if isinstance(node, ir.Execute):
-                for eqn, value in zip(makers_of_results(node.kernel), node.writes, strict=True):
+                for eqn, value in zip(_makers_of_results(node.kernel), node.writes, strict=True):
                     if eqn is not None:
                         self._makers[value] = eqn
             elif isinstance(node, ir.Store) and node.value in self._makers:
@@ -101,6 +101,10 @@ class ValueMakers:
         if eqn is None:
             return "", ""
         return word_of_equation(eqn), marks.user_scopes(name_stack(eqn))
+
+    def equation_that_makes(self, value: ValueId) -> JaxprEqn | None:
+        """Returns the equation that makes a value; None if it is an operand, or no kernel's."""
+        return self._makers.get(value)
 
     def _first_maker(self, values: Iterable[ValueId]) -> JaxprEqn | None:
         return next((self._makers[value] for value in values if value in self._makers), None)

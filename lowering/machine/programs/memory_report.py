@@ -18,10 +18,8 @@ from lowering.machine.liveness_report import Lifetime, Liveness, OnTiles, TileBy
 from lowering.machine.machine_options import ModelOptions
 from lowering.machine.mapping import TileMapping
 from lowering.machine.profile import CATEGORIES, FETCHED, Memory, Tensor
-from lowering.machine.programs.remote_storage import (
-    bytes_stored_per_replica,
-    find_values_passed_straight_to_storage,
-)
+from lowering.machine.programs.program_facts import ProgramFacts
+from lowering.machine.programs.remote_storage import bytes_stored_per_replica
 from lowering.machine.programs.residency import Residency
 from lowering.machine.transfers.exchange_code import scattered_pieces
 
@@ -156,24 +154,24 @@ class IpuCode:
 
 
 def collect_code_uses(
-    program: ir.Program, kernels: Mapping[int, KernelCost], options: ModelOptions
+    facts: ProgramFacts, kernels: Mapping[int, KernelCost], options: ModelOptions
 ) -> list[IpuCode]:
     """Collects the code that each IPU's programs need.
 
     Args:
-      program: the whole program.
+      facts: the facts about the program.
       kernels: the cost of each `Execute`, by its identity.
       options: the chip, and whether code is shared.
     """
+    program = facts.program
     uses: list[dict[object, CodeUse]] = [{} for _ in range(program.ipus)]
     calls: list[list[int]] = [[] for _ in range(program.ipus)]
     number_of = SignatureNumbers()
-    passing = find_values_passed_straight_to_storage(program)
     for node in ir.walk_nodes(program.body):
         match node:
             case ir.Execute():
                 code, calls_of_node = kernels[id(node)].code, kernels[id(node)].calls
-            case ir.Load() | ir.Store() if (node.value, node.ipu) not in passing:
+            case ir.Load() | ir.Store() if (node.value, node.ipu) not in facts.passing:
                 code = _code_of_remote_exchange(program, node, options)
                 calls_of_node = tuple(code)
             case _:

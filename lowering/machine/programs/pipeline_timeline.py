@@ -14,13 +14,13 @@ from lowering.schedules import (
     Phase,
     Schedule,
     bubble_fraction_of,
-    phases_of_schedule,
     runs_of_ticks,
 )
 
 TaskKind: TypeAlias = tuple[int, Phase]
 """A stage and the phase of a task."""
 
+_FORWARD_PHASES = (Phase.FORWARD, Phase.OFFLOAD)
 _TICKS_AT_ONCE = 4096  # bounds the clocks [ticks, ipus] that are in memory together
 
 
@@ -37,7 +37,7 @@ class Timeline:
       start: int64 [tasks], cycles from the start of the run.
       stage: int32 [tasks].
       micro_batch: int32 [tasks].
-      phase: int8 [tasks], index into `trace.PHASES`; gradients of weights are "bwd" too.
+      phase: int8 [tasks], index into `trace.PHASES`; O is "fwd", all but F and O are "bwd".
       tick: int32 [tasks], in which tick each runs.
       tick_start: int64 [ticks], cycles from the start of the run.
       tick_work: int64 [ticks], cycles of the tasks of the slowest IPU.
@@ -104,7 +104,7 @@ def compute_timeline(
     busy = per_stage @ has_stage
     number = np.arange(len(tick_cycles), dtype=np.int32)
     ticks = np.repeat(number, rounds.expand_ticks(rounds.lengths))
-    words = ["fwd" if phase is Phase.FORWARD else "bwd" for _, phase in bodies]
+    words = ["fwd" if phase in _FORWARD_PHASES else "bwd" for _, phase in bodies]
     return Timeline(
         bodies=bodies,
         which=which,
@@ -145,8 +145,7 @@ def find_tick_patterns(schedule: Schedule) -> tuple[tuple[tuple[TaskKind, ...], 
 
 def list_stage_phase_pairs(schedule: Schedule) -> tuple[TaskKind, ...]:
     """Returns the (stage, phase) of every kind of task that a schedule can have."""
-    kinds = phases_of_schedule(schedule)
-    return tuple((stage, phase) for phase in kinds for stage in range(schedule.stages))
+    return tuple((stage, phase) for phase, stage in schedule.kinds)
 
 
 class _FirstRounds:

@@ -10,22 +10,18 @@ from lowering import ir
 from lowering.ground import HOST, IpuId, ValueId
 from lowering.jaxprs import JaxprEqn, user_line
 from lowering.machine.kernels.alive import LivenessRecord, LiveTensor, MemoryTracker
-from lowering.machine.kernels.items import describe_shape
 from lowering.machine.kernels.layouts import TensorLayout
 from lowering.machine.kernels.listing import shape_of_aval
 from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.labels import label_of_moved
 from lowering.machine.mapping import map_linearly
-from lowering.machine.programs.line_costs import ValueMakers, makers_of_results
+from lowering.machine.programs.program_facts import ProgramFacts
 from lowering.machine.programs.remote_storage import (
     STREAMING_MEMORY_MOVES,
     bytes_stored_per_replica,
-    find_overwriting_values,
-    find_stored_values,
-    find_values_passed_straight_to_storage,
     values_born_in,
 )
-from lowering.machine.programs.updates import Updates, find_loop_updates
+from lowering.machine.programs.updates import Updates
 from lowering.ops import word_of_equation
 
 _Loop: TypeAlias = ir.Repeat | ir.Pipeline | ir.While
@@ -50,7 +46,7 @@ class Residency:
 
 
 def find_residency(
-    program: ir.Program,
+    facts: ProgramFacts,
     kernels: Mapping[int, KernelCost],
     layout_of: LayoutLookup,
     tiles: int,
@@ -66,14 +62,15 @@ def find_residency(
     used.
 
     Args:
-      program: the whole program.
+      facts: the facts about the program.
       kernels: the cost of each `Execute`, by its identity.
       layout_of: returns the layout of a value on an IPU.
       tiles: the number of tiles of one IPU.
       user_names: the user's names of values.
       updates: the results that take the memory of arguments.
     """
-    walker = _ResidencyWalker(program, kernels, layout_of, tiles, user_names, updates)
+    program = facts.program
+    walker = _ResidencyWalker(facts, kernels, layout_of, tiles, user_names, updates)
     walker.walk_body(program.body.steps, set())
     return [
         Residency(
@@ -90,15 +87,15 @@ class _ResidencyWalker:
 
     def __init__(
         self,
-        program: ir.Program,
+        facts: ProgramFacts,
         kernels: Mapping[int, KernelCost],
         layout_of: LayoutLookup,
         tiles: int,
         user_names: Mapping[ValueId, str],
         updates: Updates,
     ) -> None:
-        self.names = user_names
-        self.new = {**updates, **find_loop_updates(program)}
+        program, self.facts, self.names = facts.program, facts, user_names
+        self.new = {**updates, **facts.loop_updates}
         self.old = {new: old for old, new in self.new.items()}
         self.out_of_date: set[ir.Place] = set()
         self.program, self.kernels, self.lies, self.tiles = program, kernels, layout_of, tiles
@@ -106,17 +103,16 @@ class _ResidencyWalker:
         self.always: list[dict[ir.Place, LiveTensor]] = [{} for _ in range(program.ipus)]
         self.remote = [0] * program.ipus
         self.buffers: dict[ir.Place, ir.Place] = {}
-        self.needs = ir.PlacesOfReads()
+        self.needs = facts.reads
         self.constants = {value for value, _ in program.constants}
         self.given = {*program.inputs, *self.constants}
-        self.makers = ValueMakers(program)
-        self.passing = find_values_passed_straight_to_storage(program)
+        self.makers, self.passing = facts.makers, facts.passing
         loops = [node for node in ir.walk_nodes(program.body) if isinstance(node, _Loop)]
         # Values for the next iteration have their memory already, and so have those in FIFOs.
-        self.leaving = find_overwriting_values(program)
+        self.leaving = set(facts.overwriting)
         for node in (node for node in loops if isinstance(node, ir.Pipeline)):
             self.leaving.update((value, fifo.ipu) for fifo, value in _values_in_fifos(node))
-        self.kept = find_stored_values(program)
+        self.kept = facts.stored
         self.remotely = {
             value_on_ipu for value_on_ipu, storage in self.kept.items() if storage.remote
         }
@@ -201,16 +197,17 @@ class _ResidencyWalker:
         origin: str = "",
     ) -> LiveTensor:
         value, ipu = value_on_ipu
-        name = describe_shape(shape_of_aval(self.program.avals[value]))
         path = self.names.get(value, "")
         layout = (
             self._layout_of_stored(value_on_ipu)
             if value_on_ipu in self.kept
             else self.lies(value, ipu)
         )
-        word, scope = self.makers.describe_maker(value)
-        label = label_of_moved(word, operation)
-        return LiveTensor(name, operation, origin, layout, category, value, path, label, scope)
+        words = self.facts.describe_value(value)
+        label = label_of_moved(words.maker, operation)
+        return LiveTensor(
+            words.type, operation, origin, layout, category, value, path, label, words.scope
+        )
 
     def _live_tensor_of_result(
         self, place: ir.Place, made: LiveTensor | None, eqn: JaxprEqn | None
@@ -313,9 +310,8 @@ class _ResidencyWalker:
         surviving: dict[int, tuple[ir.Place, LiveTensor]] = {}
         copied: list[tuple[ir.Place, LiveTensor]] = []
         owners = zip(in_place, cost.life.results, strict=True)
-        results = zip(
-            results_on_ipu, cost.results, owners, makers_of_results(node.kernel), strict=True
-        )
+        makers = map(self.makers.equation_that_makes, node.writes)
+        results = zip(results_on_ipu, cost.results, owners, makers, strict=True)
         for place, layout, (operand, owner), eqn in results:
             live = self._live_tensor_of_result(place, cost.life.births.get(owner), eqn)
             if operand is None:
@@ -426,6 +422,7 @@ class _ResidencyWalker:
         results, born = set(body.results), values_born_in(body)
         entering = frozenset((carry.entering, carry.ipu) for carry in node.carry)
         self.walk_body(body.sequence.steps, results, entering)
+        of_iteration = born | entering
         for carry in node.carry:
             variable, next_value, final = (
                 (value, carry.ipu) for value in (carry.entering, carry.leaving, carry.final)
@@ -435,7 +432,7 @@ class _ResidencyWalker:
             live = self._describe_loop_variable(final, node)
             if variable in self.buffers:  # the next value is copied there
                 self._hand_over_value(variable, final, live)
-            elif next_value in self.buffers and next_value in born | entering:
+            elif next_value in self.buffers and next_value in of_iteration:
                 # It is in the variable's own memory already.
                 self._hand_over_value(next_value, final, live)
             else:

@@ -22,15 +22,12 @@ from lowering.machine.machine_options import ModelOptions, plan_options_of_stage
 from lowering.machine.profile import PipelineProfile
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.programs.cycle_account import CycleAccount, Totals
-from lowering.machine.programs.line_costs import ValueMakers
-from lowering.machine.programs.loop_counters import find_counted_branches
 from lowering.machine.programs.moves import IpuClock, MoveTimer
 from lowering.machine.programs.pipeline_run import TRANSFERS, Flow, TaskBody, time_pipeline_schedule
 from lowering.machine.programs.pipeline_timeline import TaskKind, list_stage_phase_pairs
-from lowering.machine.programs.remote_storage import find_stored_values
+from lowering.machine.programs.program_facts import ProgramFacts
 from lowering.machine.programs.shared_layouts import SharedLayouts
 from lowering.machine.programs.timed_part import TimedPart, join_parts
-from lowering.machine.programs.updates import Updates
 from lowering.machine.transfers.between_replicas import Collectives, Sum, bytes_of_replica_sums
 from lowering.ops import TaskRole
 from lowering.schedules import Phase as TaskPhase
@@ -98,26 +95,29 @@ class ProgramTimer:
 
     def __init__(
         self,
-        program: ir.Program,
+        facts: ProgramFacts,
         options: ModelOptions,
-        updates: Updates,
         known: KnownKernels | None = None,
     ) -> None:
-        self.program, self.options, self.target = program, options, options.compute_target
+        self.program = program = facts.program
+        self.options, self.target = options, options.compute_target
         self._known = known or KnownKernels()
         self._settings = KernelSettings(
-            self.target, options.host, options.reorders, options.exchange_goal
+            self.target,
+            options.host,
+            options.reorders,
+            options.exchange_goal,
         )
-        self.layouts = SharedLayouts(program, updates)
+        self.layouts = SharedLayouts(program, facts.updates_with(options.donated))
         self.kernels: dict[int, KernelCost] = {}
         self.account = CycleAccount(self._known.numbers)
         self.pipeline: PipelineProfile | None = None
         self.assumptions: dict[str, None] = {}
-        self._makers = ValueMakers(program)
+        self._makers = facts.makers
         self.moves = MoveTimer(program, options, self.account, self._makers)
-        self._counted = find_counted_branches(program)
+        self._counted = facts.counted
         self._turn: int | None = None
-        self._kept = find_stored_values(program)
+        self._kept = facts.stored
         self._outputs = frozenset(program.outputs)
         self._plans = [options.plans]
         self._linear: dict[int, Layouts] = {}
@@ -346,7 +346,7 @@ class ProgramTimer:
         schedule = spread_copies(node.schedule)
         bodies: dict[TaskKind, TaskBody] = {}
         flows: dict[TaskKind, list[Flow]] = {}
-        key: TaskKind | None = None
+        maker: dict[ValueId, TaskKind] = {}
         parts: list[TimedPart] = []
         for step in node.body.steps:
             match step:
@@ -355,8 +355,12 @@ class ProgramTimer:
                     runs = count_micro_batches(node.schedule, step.spec.stage)
                     with self.account.count_repeated(runs):
                         bodies[key] = self._time_task_body(step)
-                case ir.Copy() if key is not None and HOST not in (step.source, step.target):
+                    maker.update(dict.fromkeys(ir.values_written(step), key))
+                case ir.Copy() if bodies and HOST not in (step.source, step.target):
                     flow = (step.source, step.target, self.moves.total_bytes_of(step.values))
+                    makers = {maker.get(value) for value in step.values}
+                    tasks = [*bodies]
+                    key = next((t for t in reversed(tasks) if t in makers), tasks[-1])
                     flows.setdefault(key, []).append(flow)
                 case _:
                     parts.append(self._time_node(step, clock))

@@ -34,18 +34,28 @@ def count_busy_cycles(
     Raises:
       InternalError: a step on an IPU that does not exist.
     """
-    total = np.zeros((num_ipus, columns), dtype=np.int64)
-    if isinstance(trace, Block):
-        _check_ipu_exists(int(trace.ipu.max(initial=0)), num_ipus)
-        np.add.at(total, (trace.ipu, column_of(trace)), trace.cycles)
+    known: dict[int, np.ndarray] = {}  # by the identity of the trace: kernels share theirs
+
+    def count(part: Trace) -> np.ndarray:
+        if id(part) not in known:
+            known[id(part)] = count_anew(part)
+        return known[id(part)]
+
+    def count_anew(part: Trace) -> np.ndarray:
+        total = np.zeros((num_ipus, columns), dtype=np.int64)
+        if isinstance(part, Block):
+            _check_ipu_exists(int(part.ipu.max(initial=0)), num_ipus)
+            np.add.at(total, (part.ipu, column_of(part)), part.cycles)
+            return total
+        if isinstance(part, On):
+            _check_ipu_exists(part.ipu, num_ipus)
+            total[part.ipu] = count(part.body).sum(axis=0)
+            return total
+        for child, times in distinct_children(part):
+            total += count(child) * times
         return total
-    if isinstance(trace, On):
-        _check_ipu_exists(trace.ipu, num_ipus)
-        total[trace.ipu] = count_busy_cycles(trace.body, num_ipus, columns, column_of).sum(axis=0)
-        return total
-    for part, count in distinct_children(trace):
-        total += count_busy_cycles(part, num_ipus, columns, column_of) * count
-    return total
+
+    return count(trace)
 
 
 def _check_ipu_exists(ipu: int, num_ipus: int) -> None:

@@ -16,8 +16,14 @@ import ipujax as ipu
 from ipujax import schedules
 from ipujax.errors import ScopeError
 from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
-from ipujax.scopes import outside_compilation_scope, partials_type, stochastic_rounding
+from ipujax.scopes import (
+    ipu_shard,
+    outside_compilation_scope,
+    partials_type,
+    stochastic_rounding,
+)
 from ipujax.utils import reset_ipu_seed
+from lowering import ir
 from lowering.ops import all_gather, cross_replica_sum
 from tests.ipujax.pipelining import run_pipeline
 
@@ -466,6 +472,50 @@ def test_stages_ask_for_partials() -> None:
     assert (first, second) == (np.float16(32768), np.float16(32 * 1024 + 4064))
 
 
+def loop_over_two_ipus(x: Any, w: Any) -> Any:
+    def step(carry: Any, _: None) -> tuple[Any, None]:
+        with ipu_shard(0):
+            half_way = carry @ w
+        with ipu_shard(1):
+            return half_way @ w, None
+
+    return lax.scan(step, x, None, length=2)[0]
+
+
+@pytest.mark.parametrize("engine", ["replay", "auto"])
+def test_scopes_around_loops_over_ipus_ask_for_partials(engine: str) -> None:
+    use(2)
+    x, w = np.random.default_rng(3).normal(size=(2, 32, 32)).astype(np.float16)
+    wanted = x
+    for _ in range(4):
+        wanted = in_blocks(wanted, w)
+    blocked = run(with_partials(np.float16, loop_over_two_ipus), x, w, engine=engine)
+    np.testing.assert_allclose(blocked, wanted, rtol=1e-2, atol=1)
+    assert (blocked != run(loop_over_two_ipus, x, w, engine=engine)).any()
+
+
+BODIES: dict[str, Callable[[Any, Any], Any]] = {
+    "jit": lambda x, w: jax.jit(lambda x: x @ w)(x),
+    "checkpoint": lambda x, w: jax.checkpoint(lambda x: x @ w)(x),
+    "scan": lambda x, w: lax.scan(lambda x, _: (x @ w, None), x, None, length=2)[0],
+    "while": lambda x, w: lax.while_loop(lambda x: x[0, 0] > 0, lambda x: x @ w, x),
+    "cond": lambda x, w: lax.cond(x[0, 0] > 0, lambda: x @ w, lambda: x),
+    "two IPUs": loop_over_two_ipus,
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_scopes_around_bodies_are_modelled(name: str) -> None:
+    use(2)
+    x = jax.ShapeDtypeStruct((512, 512), HALF)
+    cycles = {
+        dtype: ipu.compile(with_partials(dtype, BODIES[name]), replicas=1).lower(x, x)
+        .report().cycles
+        for dtype in (np.float16, np.float32)
+    }  # fmt: skip
+    assert cycles[np.float16] < cycles[np.float32]
+
+
 @pytest.mark.parametrize("wrong", [np.int8, np.float64, "halves", None])
 def test_partials_of_other_types(wrong: Any) -> None:
     with pytest.raises(ScopeError, match="partials are float16 or float32, not"):
@@ -476,6 +526,28 @@ def test_products_of_float32_are_left_alone() -> None:
     a = np.random.default_rng(0).normal(size=(8, 64)).astype(np.float32)
     fn = with_partials(np.float16, lambda a: a @ a.T)
     np.testing.assert_array_equal(run(fn, a), run(lambda a: a @ a.T, a))
+
+
+def test_partial_sums_are_emulated_in_what_runs_alone() -> None:
+    use()
+    x = np.ones((64, 64), np.float16)
+    lowered = ipu.compile(with_partials(np.float16, lambda x: jnp.sin(x @ x))).lower(x)
+    assert "repeat" in str(lowered)
+    machine = lowered.modelled_program
+    assert not machine.emulates
+    assert kinds_of_equations(machine) == ["dot_general", "sin"]
+    config = ipu.config.IPUConfig()
+    config.floating_point_behaviour.oflo = True  # whose faults are those of partial sums
+    config.configure_ipu_system()
+    watched = ipu.compile(with_partials(np.float16, lambda x: jnp.sin(x @ x))).lower(x)
+    assert kinds_of_equations(watched.modelled_program) == ["dot_general", "sin"]
+    with pytest.raises(FloatingPointError, match="dot_general"):
+        watched.compile()(np.full((64, 64), 300, np.float16))
+
+
+def kinds_of_equations(program: ir.Program) -> list[str]:
+    executes = (node for node in ir.walk_nodes(program.body) if isinstance(node, ir.Execute))
+    return [eqn.primitive.name for node in executes for eqn in node.kernel.jaxpr.jaxpr.eqns]
 
 
 def test_reports_are_of_the_machine_which_does_all_this_by_itself() -> None:

@@ -141,6 +141,35 @@ def test_more_micro_batches_are_smaller_ones() -> None:
     assert {row.micro_batches for row in both.considered} == {2, 8}
 
 
+def test_what_several_segments_keep_is_shared() -> None:
+    def mixed(params: Any, batch: Any) -> Any:
+        x = jnp.tanh(batch["x"] @ params["layers"][0])
+        a, b, c = (x @ layer for layer in params["layers"][1:4])
+        return jnp.mean(a * b * c)
+
+    args = parameters(4), {"x": batch()["x"]}
+    tried: list[planning.Costs] = []
+
+    class Kept(planning.Costs):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            tried.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ipujax.pipelines.segment_costs.Costs", Kept)
+        ipu.plan(mixed, *args, ipus=1, micro_batches=4)
+    (costs,) = tried
+    # x is kept to the gradients of three weights, and by the tanh that makes it.
+    bytes_of_x = ROWS // 4 * WIDTH * 4
+    assert [(b - a, size) for a, b, size in costs.shared_bytes] == [(1, bytes_of_x)] * 3
+    rows = {"x": args[1]["x"][: ROWS // 4]}
+    _, pullback = jax.vjp(lambda params: mixed(params, rows), args[0])
+    given = {id(x) for x in jax.tree.leaves(args[0])}
+    kept = {id(x): x.nbytes for x in jax.tree.leaves(pullback) if id(x) not in given}
+    whole = sum(costs.activation_bytes or ()) - sum(size for *_, size in costs.shared_bytes)
+    assert whole == sum(kept.values())
+
+
 def test_costs_may_be_measured() -> None:
     args = parameters(3), batch()
     plan = ipu.plan(loss, *args, ipus=2, micro_batches=4, costs="measured")

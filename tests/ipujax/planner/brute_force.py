@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 import itertools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -70,12 +71,12 @@ def try_everything(
         for schedule in every_schedule(name, ipus // count, total // count, len(costs)):
             if schedule.splits_backward and costs.weight is None:
                 continue
-            waiting = [checker.in_flight(schedule, stage) for stage in range(schedule.stages)]
+            moments = list_moments(schedule)
             for inner in itertools.combinations(range(1, len(costs)), schedule.stages - 1):
                 cut = (0, *inner, len(costs))
                 for again, stores in itertools.product(recompute, offload):
                     if not stores or costs.host_bytes_per_second:
-                        took = take(costs, schedule, cut, waiting, again, stores)
+                        took = take(costs, schedule, cut, moments, again, stores)
                         yield Tried(name, total, again, stores, cut, *took)
 
 
@@ -95,11 +96,43 @@ def every_schedule(name: str, ipus: int, micro_batches: int, segments: int) -> I
                     continue
 
 
+Moment = tuple[int, tuple[int, ...], tuple[bool, ...]]
+"""An IPU, how many micro-batches of each of its stages wait, and which of them are at work."""
+
+
+def list_moments(schedule: Schedule) -> set[Moment]:
+    """What is on each IPU while it runs each of its tasks."""
+    order = [task for tick in checker.labels(schedule) for task in tick]
+    end = "W" if any(letter == "W" for _, letter, _ in order) else "B"
+    ran: dict[tuple[int, int], str] = {}
+    found: set[Moment] = set()
+    for stage, letter, batch in order:
+        (ipu,) = schedule.ipus[stage]
+        ran[stage, batch] = letter
+        here = {pair: last for pair, last in ran.items() if schedule.ipus[pair[0]] == (ipu,)}
+        counts = [sum(s == number for s, _ in here) for number in range(schedule.stages)]
+        works = [
+            (number, "B") in {(s, last) for (s, _), last in here.items()}
+            for number in range(schedule.stages)
+        ]
+        works[stage] = True
+        found.add((ipu, tuple(counts), tuple(works)))
+        if letter == end:
+            del ran[stage, batch]
+    return found
+
+
+def keep(costs: Costs, stage: range) -> float:
+    """The bytes that one micro-batch leaves in a stage, with what several segments keep once."""
+    twice = [size for a, b, size in costs.shared_bytes if a in stage and b in stage]
+    return sum((costs.activation_bytes or ())[i] for i in stage) - sum(twice)
+
+
 def take(
     costs: Costs,
     schedule: Schedule,
     cut: Sequence[int],
-    waiting: Sequence[int],
+    moments: set[Moment],
     again: bool,
     stores: bool,
 ) -> tuple[float, tuple[float, ...]]:
@@ -118,16 +151,15 @@ def take(
     weight = costs.weight or [0] * len(costs)
     seconds: dict[str, list[float]] = {"F": [], "B": [], "W": []}
     leaves = [
-        passing[number] if again else add(costs.activation_bytes, stage)
-        for number, stage in enumerate(stages)
+        passing[number] if again else keep(costs, stage) for number, stage in enumerate(stages)
     ]
     moves = [0.0] * len(stages)
-    if stores:  # what is at work stays on the IPU; nothing else waits in some stages
-        moves = [
-            left / costs.host_bytes_per_second if count > 1 else 0.0
-            for left, count in zip(leaves, waiting, strict=True)
-        ]
-        waiting = [1] * len(stages)
+    for number, left in enumerate(leaves):  # nothing else waits in some stages
+        if stores and max(counts[number] for _, counts, _ in moments) > 1:
+            moves[number] = left / costs.host_bytes_per_second
+            moments = {
+                (i, (*c[:number], int(w[number]), *c[number + 1 :]), w) for i, c, w in moments
+            }
     for stage, move in zip(stages, moves, strict=True):
         forward, made = add(costs.forward, stage), add(weight, stage)
         splits = schedule.splits_backward
@@ -139,11 +171,13 @@ def take(
     delays = [costs.latency + size / costs.bytes_per_second for size in passing[1:]]
     ipus = [group[0] for group in schedule.ipus]
     updates, peaks, spaces = ([0.0] * (max(ipus) + 1) for _ in range(3))
-    for number, stage in enumerate(stages):
-        ipu, kept = ipus[number], add(costs.activation_bytes, stage)
+    kept = [keep(costs, stage) * again for stage in stages]
+    for ipu, counts, works in moments:
+        waits = sum(count * left for count, left in zip(counts, leaves, strict=True))
+        peaks[ipu] = max(peaks[ipu], waits + sum(map(operator.mul, works, kept)))
+    for ipu, stage in zip(ipus, stages, strict=True):
         updates[ipu] += add(costs.update, stage)
-        wait = waiting[number] * leaves[number] + (kept if again else 0)
-        peaks[ipu] += add(costs.parameter_bytes, stage) + wait
+        peaks[ipu] += add(costs.parameter_bytes, stage)
         spaces[ipu] = max(spaces[ipu], *(spaces_needed[i] for i in stage))
     makespan = checker.makespan(schedule, seconds, delays)
     return makespan + max(updates), tuple(map(sum, zip(peaks, spaces, strict=True)))

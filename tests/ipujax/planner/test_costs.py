@@ -30,6 +30,9 @@ from lowering import svg
         ({"bytes_per_second": 0}, "nothing could pass"),
         ({"latency": float("inf")}, "inf as latency"),
         ({"host_bytes_per_second": -1}, "-1 as host_bytes_per_second"),
+        ({"shared_bytes": [(1, 1, 4)]}, "shared bytes from segment 1 to segment 1"),
+        ({"shared_bytes": [(0, 1, -4)]}, "-4 as shared bytes"),
+        ({"shared_bytes": [(0, 1, 4)]}, "segment 1 shares 4 bytes with earlier ones, and keeps 0"),
     ],
 )
 def test_costs_that_cannot_be(wrong: dict[str, Any], words: str) -> None:
@@ -117,7 +120,7 @@ def test_an_interrupted_search_gives_the_best_by_then(monkeypatch: pytest.Monkey
     assert interrupted
     assert not plan.proven
     assert plan.seconds < 4 * (23 + 32)
-    monkeypatch.setattr("ipujax.planner.candidate.find_good_cut", interrupt)
+    monkeypatch.setattr("ipujax.planner.candidate.find_rough_cut", interrupt)
     with pytest.raises(KeyboardInterrupt):
         search(costs, ipus=3, micro_batches=4)
 

@@ -9,8 +9,7 @@ import pytest
 from ipujax.errors import PlanError
 from ipujax.planner import Costs, search
 from lowering import schedules
-from tests.ipujax.planner.brute_force import take
-from tests.lowering.schedules import checker
+from tests.ipujax.planner.brute_force import list_moments, take
 
 COSTS = Costs([4, 1, 3, 2, 5], [8, 2, 6, 4, 10], [1] * 5, activation_bytes=[3, 1, 4, 1, 5])
 
@@ -19,8 +18,8 @@ def test_a_given_cut_is_a_row_with_its_own_seconds() -> None:
     given = {"stages": [1, 3], "schedule": "grouped", "device_mapping": [0, 1, 0]}
     plan = search(COSTS, ipus=2, micro_batches=12, consider=[given])
     schedule = schedules.grouped(3, 12, ipus=[0, 1, 0])
-    waiting = [checker.in_flight(schedule, stage) for stage in range(3)]
-    seconds, _ = take(COSTS, schedule, (0, 1, 3, 5), waiting, again=False, stores=False)
+    moments = list_moments(schedule)
+    seconds, _ = take(COSTS, schedule, (0, 1, 3, 5), moments, again=False, stores=False)
     (row,) = [row for row in plan.considered if row.why.startswith("given: ")]
     assert row.seconds == seconds
     assert row.cut_points == (1, 3)

@@ -41,7 +41,8 @@ def test_the_best_cut_that_fits_is_found(memory: float) -> None:
     cuts = np.array([(0, *points, len(COSTS)) for points in inner])
     fitting = cuts[choice.fits_in_memory(cuts)]
     assert 0 < len(fitting) < len(cuts) or memory == np.inf
-    search = LocalSearch(choice, np.array([[0, 1, 2, 3, len(COSTS)]]))
+    starts = np.array([[0, 1, 2, 3, len(COSTS)]])
+    search = LocalSearch(choice, starts, np.array(choice.list_straight_paths()))
     steps = iter(range(60))
     search.improve(lambda: next(steps, None) is None)
     assert search.best is not None
@@ -51,7 +52,8 @@ def test_the_best_cut_that_fits_is_found(memory: float) -> None:
 
 
 def test_what_no_cut_fits_in_has_no_best_cut() -> None:
-    search = LocalSearch(alternative(10.0), np.array([[0, 1, 2, 3, len(COSTS)]]))
+    choice, starts = alternative(10.0), np.array([[0, 1, 2, 3, len(COSTS)]])
+    search = LocalSearch(choice, starts, np.array(choice.list_straight_paths()))
     steps = iter(range(5))
     search.improve(lambda: next(steps, None) is None)
     assert search.best is None

@@ -29,19 +29,24 @@ def cases(draw: st.DrawFn, most_segments: int, most_ipus: int) -> tuple[Costs, d
 
     pairs = [*itertools.combinations(range(count), 2)]
     skips = draw(st.lists(st.tuples(st.sampled_from(pairs), few), max_size=3)) if pairs else []
+    shared = draw(st.lists(st.tuples(st.sampled_from(pairs), few), max_size=3)) if pairs else []
+    kept = [
+        own + sum(size for (_, b), size in shared if b == i) for i, own in enumerate(row(count))
+    ]
     costs = Costs(
         row(count),
         row(count),
         draw(st.none() | st.builds(row, st.just(count))),
         row(count),
         row(count),
-        row(count),
+        kept,
         row(count),
         row(count - 1),
         [(*ends, size) for ends, size in skips],
         draw(st.sampled_from((math.inf, 1.0, 4.0))),
         draw(st.sampled_from((0.0, 0.5))),
         draw(st.sampled_from((0.0, 2.0, 8.0, math.inf))),
+        [(*ends, size) for ends, size in shared],
     )
     ipus = draw(st.integers(1, most_ipus))
     memory = st.integers(5, 150)
@@ -163,6 +168,24 @@ def test_no_cut_for_few_micro_batches_is_faster(costs: Costs, chosen: dict[str, 
 @given(cases(most_segments=6, most_ipus=4))
 def test_no_cut_is_faster(case: tuple[Costs, dict[str, Any]]) -> None:
     check_against_all(*case)
+
+
+@settings(max_examples=60)
+@given(cases(most_segments=6, most_ipus=4), st.sampled_from((1e-9, 0.01, 0.03)))
+def test_what_is_found_in_no_time_is_bounded(
+    case: tuple[Costs, dict[str, Any]], seconds: float
+) -> None:
+    costs, chosen = case
+    try:
+        plan = search(costs, budget_seconds=seconds, **chosen)
+    except PlanError:
+        return
+    tried, memory = everything(costs, chosen)
+    fitting = [one for one in tried if one.excess(memory) <= 0]
+    best = min(one.seconds for one in fitting)
+    assert plan.lower_bound <= best * (1 + ROUNDING)
+    assert best <= plan.seconds * (1 + ROUNDING)
+    check_is_one_of(plan, fitting)
 
 
 @pytest.mark.exhaustive

@@ -63,6 +63,27 @@ def test_loops_and_branches() -> None:
     np.testing.assert_array_equal(engine.readTensor("x"), [1107, 1107, 1107])
 
 
+def test_switches_take_cases_and_a_default_by_their_types() -> None:
+    device, graph, x, _ = counting()
+    by = {each: add(graph, x, each) for each in (1, 10, 100)}
+    made = [
+        program.Switch(x[0], by[1]),
+        program.Switch(x[0], [(0, by[10])], by[1], "named"),
+        program.Switch(x[0], [(0, by[10])], "named").add(5, by[100]),
+        program.Switch.switchWithUnreachableDefault(x[0], [(0, by[10])]).add(3, by[100]),
+    ]
+    engine = poplar.Engine(graph, made)
+    graph.createHostWrite("x", x)
+    engine.load(device)
+    for index, expected in enumerate([(1, 4, 6), (10, 4, 6), (10, 3, 105), (10, 103, 5)]):
+        for value, after in zip((0, 3, 5), expected, strict=True):
+            engine.writeTensor("x", [value] * 3)
+            engine.run(index)
+            np.testing.assert_array_equal(engine.readTensor("x"), [after] * 3)
+    with pytest.raises(poplar.type_error, match="cases"):
+        program.Switch(x[0], 3)
+
+
 def test_streams_within_a_loop_come_in_their_order() -> None:
     device, graph, x, _ = counting()
     to = graph.addHostToDeviceFIFO("to", poplar.INT, 3)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import ipujax as ipu
 from ipujax import poplar
 from ipujax.poplar import poputil, program
 
@@ -271,6 +274,46 @@ def test_short_vectors_and_intrinsics_compute_what_the_chip_does() -> None:
     np.testing.assert_allclose(engine.readTensor("y"), np.log1p(np.exp(values)), rtol=1e-5)
 
 
+@pytest.mark.parametrize(("alignment", "is_enough"), [(4, False), (8, True), (16, True)])
+@pytest.mark.parametrize("field", ["x", "y"])
+def test_vectors_wider_than_a_field_is_aligned_to_are_found(
+    field: str, alignment: int, is_enough: bool
+) -> None:
+    aligned = {"x": 8, "y": 8, field: alignment}
+    graph = make_graph(
+        f"""
+        class Pairs : public Vertex {{
+        public:
+          Input<Vector<float, VectorLayout::SPAN, {aligned["x"]}>> x;
+          Output<Vector<float, VectorLayout::SPAN, {aligned["y"]}>> y;
+          bool compute() {{
+            auto *from = reinterpret_cast<const float2 *>(&x[0]);
+            auto *to = reinterpret_cast<float2 *>(&y[0]);
+            for (unsigned i : poplar::loop(x.size() / 2, 1, 1, 1)) to[i] = from[i] + from[i];
+            return true;
+          }}
+        }};
+        """
+    )
+    x, y = (add_tensor(graph, np.arange(6, dtype=f32), name, 3) for name in "xy")
+    cs = graph.addComputeSet("cs")
+    vertex = graph.addVertex(cs, "Pairs", {"x": x, "y": y})
+    graph.setTileMapping(vertex, 3)
+    engine = make_engine(graph, cs)
+    if is_enough:
+        engine.run()
+        np.testing.assert_array_equal(engine.readTensor("y"), 2 * np.arange(6))
+        assert engine.report().compute_sets[0].tile_cycles[3] == 6 * 3 * 2
+        return
+    match = rf"vertex 0 \('Pairs'\).*tile 3.*field '{field}', tensor '{field}'.*aligned"
+    with pytest.raises(poplar.graph_program_compilation_error, match=match) as found:
+        engine.run()
+    assert "test_cpp_codelets.py" in str(found.value)
+    graph.setPerfEstimate(vertex, 1)
+    with pytest.raises(poplar.graph_program_compilation_error, match=match):
+        engine.run()  # a second time, too
+
+
 def test_half_rounds_as_numpy_does() -> None:
     graph = make_graph(
         """
@@ -385,7 +428,7 @@ def test_a_write_outside_of_a_slice_is_found(index: str, names_field: str) -> No
         ('bool compute() { asm volatile("nop"); return true; }', "inline assembly", 5),
         ("bool compute() { __builtin_ipu_f16v8absacc(1); return true; }", "f16v8absacc", 5),
         ("Input<double> d; bool compute() { return true; }", "elements of no type", 3),
-        ("Vector<float> v; bool compute() { return true; }", "needs Input, Output or InOut", None),
+        ("Vector<double> v; bool compute() { return true; }", "elements of no type", 3),
     ],
 )
 def test_what_the_host_cannot_run_is_refused_with_its_line(
@@ -424,3 +467,45 @@ def test_flags_and_headers_beside_the_file_reach_the_compiler(tmp_path: Path) ->
             graph.addCodelets(name)
     with pytest.raises(poplar.unknown_vertex_type, match="SumVertex"):
         graph.addVertex(graph.addComputeSet("cs"), "SumVertex")
+
+
+TWICE = """
+class Twice : public Vertex {
+public:
+  Input<Vector<float>> x;
+  Output<Vector<float>> y;
+  bool compute() { for (unsigned i = 0; i < x.size(); ++i) y[i] = 2 * x[i]; return true; }
+};
+"""
+
+
+def twice(graph: poplar.Graph, prog: program.Sequence, x: poplar.Tensor) -> poplar.Tensor:
+    graph.addCodelets(io.StringIO(HEAD + TWICE))
+    y = graph.addVariable(poplar.FLOAT, x.shape(), "y")
+    cs = graph.addComputeSet("twice")
+    vertex = graph.addVertex(cs, "Twice", {"x": x, "y": y})
+    for each in (x, y, vertex):
+        graph.setTileMapping(each, 7)
+    prog.add(program.Execute(cs))
+    return y
+
+
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+def test_saved_programs_call_codelets_that_this_user_has_compiled(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_POPLAR_FLAGS", f"--executable_cache_path={tmp_path / 'cache'}")
+    x = np.arange(5, dtype=f32)
+    compiled = ipu.compile(lambda x: poplar.call(twice, x) + 1, engine=engine)
+    compiled.lower(x).compile().save(tmp_path / "saved")
+    load = f"""
+import numpy as np, ipujax as ipu
+print(ipu.load_executable({str(tmp_path / "saved")!r})(np.arange(5, dtype=np.float32)).tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True)
+    assert done.stdout.strip() == "[1.0, 3.0, 5.0, 7.0, 9.0]", done.stderr
+    for library in (tmp_path / "cache").glob("*.codelets.so"):
+        library.unlink()
+    done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True)
+    assert "ExecutableError: the executable calls codelets in C++" in done.stderr
+    assert not done.stdout

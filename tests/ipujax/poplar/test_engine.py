@@ -69,7 +69,11 @@ def test_left_out_by_name() -> None:
     for name in ("serialize", "createReplicatedGraph", "addHostFunction"):
         with pytest.raises(NotImplementedError, match=name):
             getattr(graph, name)()
-    for name in ("gcl", "popsparse", "popfloat"):
+    with pytest.raises(NotImplementedError, match="hostFunction"):
+        graph.hostFunction("f")
+    with pytest.raises(NotImplementedError, match="connectHostFunction"):
+        poplar.Engine(graph, add(graph, x, 1)).connectHostFunction("f", lambda: None)
+    for name in ("gcl", "popsparse", "popfloat", "VertexPerfEstimator", "HostFunction"):
         with pytest.raises(NotImplementedError, match=name):
             getattr(poplar, name)
     with pytest.raises(NotImplementedError, match="debugger"):
@@ -88,7 +92,9 @@ def test_callbacks_fill_and_read_transfers() -> None:
         array[:] = next(given)
 
     engine.connectStreamToCallback("to", fill)
-    engine.connectStreamToCallback("back", lambda array: got.append(array.tolist()))
+    engine.connectStreamToCallback("back", 0, lambda array: got.append(array.tolist()))
+    with pytest.raises(poplar.index_error, match="replica 1"):
+        engine.connectStreamToCallback("back", 1, fill)
     engine.run()
     assert got == [[5] * 3, [6] * 3, [7] * 3]
 
@@ -137,8 +143,10 @@ def test_rows_that_are_not_there() -> None:
         engine.copyToRemoteBuffer([1, 2, 3], "rows", 4)
     with pytest.raises(poplar.stream_connection_error, match="rows"):
         engine.copyToRemoteBuffer([1, 2, 3], "row")
-    with pytest.raises(Exception, match="row 4 of remote buffer 'rows'"):
+    with pytest.raises(poplar.index_error, match="row 4 of remote buffer 'rows'") as found:
         engine.run()
+    assert "test_engine.py" in str(found.value)
+    assert "stream_connections" not in str(found.value)
     with pytest.raises(poplar.index_error, match="shapes"):
         program.Copy(rows, x.slice(0, 2), index)
     flag = graph.addVariable(poplar.BOOL, [1], "flag")

@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +15,7 @@ import pytest
 import ipujax as ipu
 from ipujax import poplar
 from ipujax.poplar import poplin, poputil, program
+from lowering import machine
 from tests.ipujax.poplar.test_control import AddValue, add, counting
 from tests.ipujax.poplar.test_tutorials import DotProductVertex, SumVertex, make_graph
 
@@ -193,6 +197,47 @@ def test_reports_go_into_files(tmp_path) -> None:
     np.testing.assert_array_equal(again.memory.tile_peak_bytes, report.memory.tile_peak_bytes)
     assert again.compute_sets == ()
     assert "mul" in (tmp_path / "trace.json").read_text()
+
+
+def test_pages_and_traces_have_what_each_tile_does(tmp_path) -> None:
+    _, graph = make_graph()
+    x = graph.addVariable(poplar.INT, [60], "x")
+    cs = graph.addComputeSet("uneven")
+    graph.setInitialValue(x, 0)
+    bounds = [0, 10, 30, 60]
+    for tile, (begin, end) in enumerate(itertools.pairwise(bounds)):
+        vertex = graph.addVertex(cs, AddValue, {"x": x.slice(begin, end), "by": 0})
+        graph.setTileMapping(vertex, tile)
+        graph.setTileMapping(x.slice(begin, end), 2 if tile == 0 else tile)
+    report = poplar.Engine(graph, program.Repeat(4, program.Execute(cs))).report()
+    activity = report.tile_activity
+    assert activity is not None
+    (totals,) = activity.totals
+    assert totals.cycles[:4].tolist() == [4 * 100, 4 * 200, 4 * 300, 0]
+    assert totals.received_bytes[:3].tolist() == [4 * 40, 0, 4 * 40]
+    assert totals.sent_bytes[:3].tolist() == [4 * 40, 0, 4 * 40]
+    written = report.to_dict()["tile_activity"]
+    assert written["compute_sets"][0]["tile_cycles"] == [[100, 1], [200, 1], [300, 1], [0, 1469]]
+    again = ipu.report.Report.from_dict(report.to_dict())
+    assert again.to_dict()["tile_activity"] == written
+    report.to_perfetto(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    found = [e["args"] for e in events if "vertices" in e.get("args", {})]
+    assert len(found) == 1  # the four runs are one slice, one after the other
+    assert found[0]["vertices"] == found[0]["tiles"] == 3
+    assert found[0]["cycles of the busiest tile"] == 300
+    assert found[0]["mean cycles of its tiles"] == 200
+
+
+def test_of_many_steps_those_that_take_most_are_kept_tile_by_tile() -> None:
+    def steps() -> list[machine.ComputeSet]:
+        one = np.ones(5, np.int64)
+        return [machine.ComputeSet(f"{i}", i % 2, one, 2, i * one, 10 + i) for i in range(300)]
+
+    activity = machine.sum_tile_activity(steps(), [], 2, 5)
+    assert [each.name for each in activity.compute_sets] == [str(i) for i in range(200, 300)]
+    even = 2 * sum(range(0, 300, 2))
+    assert [each.cycles.tolist() for each in activity.totals] == [[even] * 5, [even + 300] * 5]
 
 
 def test_plain_vertex_of_a_multi_vertex_has_the_tile_alone() -> None:

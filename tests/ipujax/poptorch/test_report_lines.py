@@ -77,3 +77,16 @@ def test_a_module_in_a_jax_function_is_below_the_line_that_applies_it() -> None:
     }
     assert (line_of(Net.forward, "self.first(x)"),) in inside
     assert (line_of(Net.forward, "self.second(hidden)"),) in inside
+
+
+def test_lines_of_a_model_run_one_by_one() -> None:
+    """As PopART's operations; in a function of JAX they are one chain."""
+
+    class Lines(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.tanh(x)
+            return torch.exp(y)
+
+    inference = poptorch.inferenceModel(Lines())
+    inference(torch.ones(4, 8))
+    assert [o.name.split()[0] for o in inference.report().operations] == ["tanh", "exp"]

@@ -17,6 +17,7 @@ from ipujax.report.make_playground import playground_of_pipeline
 from ipujax.report.presentation import bundle
 from ipujax.report.presentation.playground_page import list_ported_names
 from ipujax.schedules import Phase, Schedule, ScheduleError
+from tests.between import add_between
 from tests.browser.samples import SAMPLES
 from tests.ipujax.report.engine import evaluate, simulate_all
 from tests.ipujax.report.optima import find_optimum, list_rows
@@ -118,9 +119,10 @@ CASES = """JSON.stringify(CASES.map(([schedule, p, m, F, B, W]) => {
   const state = { ...numbers, own: false };
   const entry = playground.schedules[schedule];
   const settings = settingsOf(state, schedule, entry, null);
-  const { tasks, makespan, inFlightPerIpu } = playground.run(settings);
+  const made = playground.run(settings);
+  const { tasks, makespan, inFlightPerIpu } = made;
   const [splits, limit] = [entry.splits ?? false, Math.max(...inFlightPerIpu)];
-  const bounds = [lowerBound(tasks, settings, splits), lowerBound(tasks, settings, splits, limit)];
+  const bounds = [lowerBound(made, settings, splits), lowerBound(made, settings, splits, limit)];
   const formula = formulaOf(entry, state)?.value ?? null;
   const optimum = optimumOf(entry, state, limit / (entry.perIpu ?? 1))?.time ?? null;
   return [longestBubble(tasks), formula, ...bounds, optimum, makespan];
@@ -329,3 +331,55 @@ def test_names_cannot_end_the_script() -> None:
     assert "</script><b>" not in page
     names = evaluate(read_engine(page), "JSON.stringify(playground.names)")
     assert "</script><b>" in names
+
+
+def simulate_own(own: Schedule, forward: float, backward: float, weight: float) -> None:
+    """Checks that a page with a schedule of one's own gives what Python does."""
+    settings = {
+        "schedule": own.name,
+        "stages": own.stages,
+        "microBatches": own.micro_batches,
+        "forward": forward,
+        "backward": backward,
+        "weight": weight,
+        "transfer": 0.5,
+    }
+    page = schedules.playground(schedule=own)
+    (found,) = simulate_all(read_engine(page), [settings])
+    times = {phase: forward for phase in Phase} | {
+        Phase.BACKWARD: backward,
+        Phase.WEIGHTS: weight,
+    }
+    run = schedules.simulate(own, times, transfer=0.5, sizes=1)
+    assert found == {
+        "makespan": run.makespan,
+        "bubble": run.bubble,
+        "inFlightPerIpu": list(run.in_flight_per_ipu),
+    }
+    ipus, splits = len(own.layout.all_ipus), json.dumps(own.splits_backward)
+    expression = f"memoryOverTime(playground.run({json.dumps(settings)}).tasks, {ipus}, {splits})"
+    memory = evaluate(
+        read_engine(page) + bundle.bundle_scripts("playground/bounds.js"),
+        f"JSON.stringify({expression})",
+    )
+    for steps, wanted in zip(memory, run.bytes, strict=True):
+        assert {tuple(step) for step in wanted} <= {tuple(step) for step in steps}
+    bound = f"lowerBound(playground.run({json.dumps(settings)}), {json.dumps(settings)}, {splits})"
+    assert evaluate(
+        read_engine(page) + bundle.bundle_scripts("playground/bounds.js"),
+        f"JSON.stringify({bound})",
+    ) <= (run.makespan)
+
+
+@pytest.mark.parametrize("name", ["one_f_one_b", "zero_bubble"])
+def test_tasks_between_forward_and_backward_ones(name: str) -> None:
+    base = getattr(schedules, name)(4, 8)
+    own = schedules.from_orders("more", add_between(base), stages=4, micro_batches=8)
+    simulate_own(own, 1.25, 2.5, 0.75)
+
+
+def test_branches() -> None:
+    orders = [[f"{s}{phase}{n}" for phase in "FB" for n in range(4)] for s in range(4)]
+    needs = {"2F": ["0F"], "3F": ["1F", "2F"]}
+    own = schedules.from_orders("branches", orders, stages=4, micro_batches=4, needs=needs)
+    simulate_own(own, 1.25, 2.5, 0.75)

@@ -218,6 +218,7 @@ def test_keys_that_are_missing_are_named(document: dict[str, Any]) -> None:
                 ("sources", "sources"),
                 ("meshes", "meshes"),
                 ("batch_size", "batch_size"),
+                ("tile_activity", "tile_activity"),
                 ("target", "gateway_bytes_per_second"),
                 ("target", "ipus_of_gateway"),
             ):

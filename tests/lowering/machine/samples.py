@@ -25,10 +25,10 @@ from lowering.machine.kernels import (
 )
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.machine.programs import (
+    ProgramFacts,
     ProgramTimer,
     Residency,
     find_residency,
-    find_updates,
     time_program,
 )
 from lowering.machine.transfers import Collectives
@@ -98,10 +98,11 @@ def profile(fn: Callable[..., Any], *args: Any, ipus: int = 1, **options: Any) -
 
 def homes(program: ir.Program) -> list[Residency]:
     """What each IPU's memory holds of a program beside code."""
-    updates = find_updates(program)
-    timer = ProgramTimer(program, ModelOptions(target=CHIP), updates)
+    facts = ProgramFacts(program)
+    timer = ProgramTimer(facts, ModelOptions(target=CHIP))
     timing = time_program(timer)
-    return find_residency(program, timing.kernels, timer.layout_on, TILES, {}, updates)
+    updates = facts.updates_with(())
+    return find_residency(facts, timing.kernels, timer.layout_on, TILES, {}, updates)
 
 
 def held(home: Residency) -> int:

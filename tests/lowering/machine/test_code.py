@@ -40,6 +40,12 @@ def test_code_is_there_once_and_state_for_each_vertex():
     assert found["vertex_state"] == [4 * state] * 3 + [2 * state, state, 0]
 
 
+def test_convolutions_take_the_instructions_of_their_assembly():
+    vertices = Vertices("poplin::ConvPartialnx1<half,half,true,false,16,4>", 1, 2)
+    found = per_tile(CodeUse((vertices,), phases=1))["vertex_code"]
+    assert found == [4 * 729] * 2 + [0] * 4
+
+
 def test_calls_phases_and_exchanges():
     use = CodeUse((), phases=3, exchanges=(Phase("a", 0.0, 240.0), Phase("b", 0.0, 128.0)))
     want = 3 * code.BYTES_PER_PHASE + code.BYTES_PER_CALL

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lowering import marks
 from lowering.machine import PlanOptions
 from lowering.machine.kernels import Item, fuse_elementwise_chains, list_operations
 from lowering.machine.primitives import ELEMENTWISE
@@ -34,6 +35,19 @@ def test_a_sum_of_products_holds_two_of_them(count):
 def test_what_keeps_no_more_alive_is_still_one_chain():
     x = jnp.zeros(64)
     assert names(lambda x, y: jnp.tanh(x) * y + 1.0, x, x) == ["tanh mul add"]
+
+
+def test_lines_that_are_kept_apart_have_chains_of_their_own():
+    def fn(x):
+        y = jnp.tanh(x) + 1.0
+        return jnp.exp(y) * 2.0
+
+    def apart(x):
+        with marks.keep_lines_apart():
+            return fn(x)
+
+    assert names(fn, jnp.zeros(64)) == ["tanh add exp mul"]
+    assert names(apart, jnp.zeros(64)) == ["tanh add", "exp mul"]
 
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])

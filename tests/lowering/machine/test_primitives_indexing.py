@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses as dc
 import math
 
+import jax
+import jax.numpy as jnp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,6 +97,39 @@ def test_temporaries_of_a_lookup_by_hand() -> None:
     assert read.temporary_bytes == 4 * 4 + 16 / 2
     written = plan_lookup(Lookup(1, 4, 8, "float32"), LookupWorker(0, 1000, 0), True, pair)
     assert written.temporary_bytes == 4 * 4 + 16 / 2 + 4 * 16
+
+
+def rows_of(groups: int, extent: int, count: int) -> Cost:
+    """The cost of `jnp.take_along_axis` of so many rows, each with so many indices."""
+
+    def lookup(x: jax.Array, indices: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(x, indices, -1, mode="promise_in_bounds")
+
+    shapes = ((groups, extent), "float16"), ((groups, count), "uint32")
+    closed = jax.make_jaxpr(lookup)(*(jax.ShapeDtypeStruct(*one) for one in shapes))
+    (call,) = closed.eqns
+    gather = next(e for e in call.params["jaxpr"].eqns if e.primitive.name == "gather")
+    x, indices = Shape((groups, extent), "float16"), Shape((groups, count, 1), "uint32")
+    params = ("dimension_numbers", gather.params["dimension_numbers"])
+    op = Operation("gather", (x, indices), (Shape((groups, count), "float16"),), (params,))
+    return cost_of_operation(op, IPU2)
+
+
+def test_a_row_that_is_looked_up_by_itself_stays_on_its_tile() -> None:
+    # On each of 1472 tiles one row of 96 and 60 indices, ten for each worker.
+    found = rows_of(1472, 96, 60)
+    (phase,) = found.phases
+    assert phase.compute == pytest.approx(6 * (30 + 10 * (19 + 2)), abs=30)
+    assert phase.exchange_bytes == 60 * 4  # the indices
+    assert found.vertices[0].tiles == 1472
+    # Twice the rows are two on each tile.
+    twice = rows_of(2944, 96, 60).phases[0]
+    assert twice.compute == pytest.approx(6 * (30 + 20 * (19 + 2)), abs=30)
+
+
+def test_few_rows_that_are_looked_up_by_themselves_take_all_tiles() -> None:
+    assert cycles(rows_of(2, 4096, 4096)) < cycles(rows_of(64, 4096, 4096))
+    assert rows_of(2, 4096, 4096).vertices[0].tiles > 736
 
 
 def test_the_smallest_is_taken_if_nothing_fits() -> None:

@@ -17,7 +17,7 @@ from jax import lax
 
 from lowering import ir, marks, ops, schedules
 from lowering.jaxprs import constants_to_arguments, trace_flat
-from lowering.machine import IPU2, KnownKernels, ModelOptions, PlanOptions, model, trace
+from lowering.machine import IPU2, KnownParts, ModelOptions, PlanOptions, model, trace
 from lowering.machine.kernels import known_kernels
 from lowering.machine.trace import Group, Loop, Tasks
 from lowering.ops import Storage, bring_from_storage, cross_replica_sum, move_to_storage
@@ -419,7 +419,7 @@ def test_models_under_several_options_share_kernels(modelled_kernels):
             (CHIP, plans[1], True),
         ]
     ]
-    known = KnownKernels()
+    known = KnownParts()
     counts: list[int] = []
     for each in options:
         before = len(modelled_kernels)

@@ -22,16 +22,15 @@ def all_ipus(schedule: Schedule) -> set[int]:
 
 def check(schedule: Schedule) -> None:
     """Every task once, each after what it needs; fails with the task."""
+    written = {(stage, letter) for tick in labels(schedule) for stage, letter, _ in tick}
     letters = ["F"]
     if schedule.training:
-        letters += (
-            ["B", "W"] if "W" in {p for tick in labels(schedule) for _, p, _ in tick} else "B"
-        )
+        letters += ["B", "W"] if "W" in {letter for _, letter in written} else "B"
     found = Counter(task for tick in labels(schedule) for task in tick)
     wanted = {
         (stage, letter, batch)
         for stage in range(schedule.stages)
-        for letter in letters
+        for letter in [*letters, *(more for more in "ROL" if (stage, more) in written)]
         for batch in range(schedule.micro_batches)
     }
     assert set(found) == wanted
@@ -41,16 +40,12 @@ def check(schedule: Schedule) -> None:
         for number, tick in enumerate(labels(schedule))
         for place, task in enumerate(tick)
     }
-    last = schedule.stages - 1
     for stage, letter, batch in wanted:
-        before: list[tuple[int, str, int]] = []
-        if letter == "F" and stage > 0:
-            before = [(stage - 1, "F", batch)]
-        if letter == "B":
-            before = [(stage, "F", batch)]
-            before += [(stage + 1, "B", batch)] if stage < last else []
-        if letter == "W":
-            before = [(stage, "B", batch)]
+        needed = [
+            *before_on_stage(written, stage, letter),
+            *before_elsewhere(schedule, stage, letter),
+        ]
+        before = [(other, needed_letter, batch) for other, needed_letter in needed]
         position = batch % schedule.segments
         if letter == "F" and position:
             before.append((stage, "F", batch - 1))
@@ -61,6 +56,25 @@ def check(schedule: Schedule) -> None:
             same = ipus_of(schedule, stage, batch) == ipus_of(schedule, other[0], batch)
             assert there < here, (other, (stage, letter, batch))
             assert there[0] < here[0] or same, (other, (stage, letter, batch))
+
+
+def before_on_stage(
+    written: set[tuple[int, str]], stage: int, letter: str
+) -> list[tuple[int, str]]:
+    """The task of the same stage and micro-batch that runs before, of those that are written."""
+    order = ["F", "O", "L", "R", "B", "W"]
+    own = [one for one in order if one in "FBW" or (stage, one) in written]
+    place = own.index(letter)
+    return [(stage, own[place - 1])] if place else []
+
+
+def before_elsewhere(schedule: Schedule, stage: int, letter: str) -> list[tuple[int, str]]:
+    """The tasks of other stages that are waited for."""
+    for (phase, kind_stage), others in schedule.needs_table:
+        if (kind_stage, phase) == (stage, letter):
+            return [(other, str(other_phase)) for other_phase, other in others]
+    other = stage + {"F": -1, "B": 1}.get(letter, schedule.stages)
+    return [(other, letter)] if 0 <= other < schedule.stages else []
 
 
 def in_flight(schedule: Schedule, stage: int) -> int:
@@ -85,41 +99,41 @@ def most_tasks_in_a_tick(schedule: Schedule, ipu: int) -> int:
     )
 
 
-def makespan(schedule: Schedule, seconds: dict[str, list[float]], transfer: list[float]) -> float:
-    """The end of the last task where each starts once its IPUs and inputs are there."""
-    ends: dict[tuple[int, str, int], float] = {}
+def times(
+    schedule: Schedule, seconds: dict[str, list[float]], transfer: list[float]
+) -> dict[tuple[int, str, int], tuple[float, float]]:
+    """When each task starts and ends, if it starts once its IPUs and inputs are there."""
+    runs: dict[tuple[int, str, int], tuple[float, float]] = {}
     free = dict.fromkeys(all_ipus(schedule), 0.0)
     for stage, letter, batch in (task for tick in labels(schedule) for task in tick):
         group = ipus_of(schedule, stage, batch)
-        other = {"F": stage - 1, "B": stage + 1, "W": stage}[letter]
         start = max(free[ipu] for ipu in group)
-        if letter != "W" and 0 <= other < schedule.stages:
+        for other, other_letter in before_elsewhere(schedule, stage, letter):
             away = not set(group) & set(ipus_of(schedule, other, batch))
-            start = max(start, ends[other, letter, batch] + away * transfer[min(stage, other)])
-        end = ends[stage, letter, batch] = start + seconds[letter][stage]
-        free |= dict.fromkeys(group, end)
-    return max(ends.values())
+            end = runs[other, other_letter, batch][1]
+            start = max(start, end + away * transfer[min(stage, other)])
+        runs[stage, letter, batch] = start, start + seconds[letter][stage]
+        free |= dict.fromkeys(group, start + seconds[letter][stage])
+    return runs
+
+
+def makespan(schedule: Schedule, seconds: dict[str, list[float]], transfer: list[float]) -> float:
+    """The end of the last task."""
+    return max(end for _, end in times(schedule, seconds, transfer).values())
 
 
 def holdings(
     schedule: Schedule, seconds: dict[str, list[float]], transfer: list[float], sizes: list[float]
 ) -> list[tuple[float, int, float]]:
-    """The (time, IPU, change in bytes) at the start of forward tasks and the end of the last."""
-    ends: dict[tuple[int, str, int], float] = {}
-    free = dict.fromkeys(all_ipus(schedule), 0.0)
+    """The (time, IPU, change in bytes) at which stages begin and end to keep a micro-batch."""
     changes: list[tuple[float, int, float]] = []
-    letters = {letter for tick in labels(schedule) for _, letter, _ in tick}
-    last = "W" if "W" in letters else "B" if "B" in letters else "F"
-    for stage, letter, batch in (task for tick in labels(schedule) for task in tick):
-        group = ipus_of(schedule, stage, batch)
-        other = {"F": stage - 1, "B": stage + 1, "W": stage}[letter]
-        start = max(free[ipu] for ipu in group)
-        if letter != "W" and 0 <= other < schedule.stages:
-            away = not set(group) & set(ipus_of(schedule, other, batch))
-            start = max(start, ends[other, letter, batch] + away * transfer[min(stage, other)])
-        end = ends[stage, letter, batch] = start + seconds[letter][stage]
-        free |= dict.fromkeys(group, end)
-        for ipu in group:
-            changes += [(start, ipu, sizes[stage])] if letter == "F" else []
-            changes += [(end, ipu, -sizes[stage])] if letter == last else []
+    written = {(stage, letter) for tick in labels(schedule) for stage, letter, _ in tick}
+    last = next(letter for letter in "WBF" if letter in {letter for _, letter in written})
+    for (stage, letter, batch), (start, end) in times(schedule, seconds, transfer).items():
+        pauses = {"FR"} if (stage, "R") in written else {"OL"} if (stage, "O") in written else set()
+        begins = letter == "F" or any(letter == pause[1] for pause in pauses)
+        ends = letter == last or any(letter == pause[0] for pause in pauses)
+        for ipu in ipus_of(schedule, stage, batch):
+            changes += [(start, ipu, sizes[stage])] if begins else []
+            changes += [(end, ipu, -sizes[stage])] if ends else []
     return changes

@@ -143,7 +143,7 @@ def test_transfers_delay_what_goes_to_another_ipu(data: st.DataObject) -> None:
         letter: data.draw(st.lists(numbers, min_size=stages, max_size=stages)) for letter in "FBW"
     }
     transfer = data.draw(st.lists(numbers, min_size=stages - 1, max_size=stages - 1))
-    phases = {phase: seconds[phase.value] for phase in Phase}
+    phases = {Phase(letter): row for letter, row in seconds.items()}
     run = simulate(schedule, phases, transfer=transfer)
     assert run.makespan == checker.makespan(schedule, seconds, transfer)
     assert run.synced_makespan == simulate(schedule, phases).synced_makespan
@@ -165,7 +165,7 @@ def test_bytes_over_time(data: st.DataObject) -> None:
     rows = [st.lists(st.integers(1, 9).map(float), min_size=n, max_size=n) for n in range(9)]
     seconds = {letter: data.draw(rows[stages]) for letter in "FBW"}
     sizes, transfer = data.draw(rows[stages]), data.draw(rows[stages - 1])
-    phases = {phase: seconds[phase.value] for phase in Phase}
+    phases = {Phase(letter): row for letter, row in seconds.items()}
     run = simulate(schedule, phases, transfer=transfer, sizes=sizes)
     changes = checker.holdings(schedule, seconds, transfer, sizes)
     for ipu, over_time in enumerate(run.bytes):

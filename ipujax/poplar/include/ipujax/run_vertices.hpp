@@ -5,6 +5,7 @@
 // public field; all else follows from the fields' types.
 #pragma once
 
+#include <csetjmp>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -13,6 +14,18 @@
 
 #include <poplar/Vertex.hpp>
 #include <xla/ffi/api/c_api.h>
+
+// Codelets with short vectors are compiled with checks of alignment, which call a handler before an
+// access that would fail on the chip. It returns to where `MisalignedAccess` waits.
+namespace ipujax {
+inline thread_local std::jmp_buf waiting;
+inline thread_local const char *misaligned = nullptr;
+} // namespace ipujax
+extern "C" __attribute__((used)) void
+__ubsan_handle_type_mismatch_v1_abort(void *, void *address) {
+  ipujax::misaligned = static_cast<const char *>(address);
+  std::longjmp(ipujax::waiting, 1);
+}
 
 namespace ipujax {
 
@@ -47,7 +60,10 @@ template <class Value> std::string typeName() {
 
 // What is connected with tensors: rank 0, 1, or 2 for fields whose elements are vectors.
 template <class Field> struct Connected : std::false_type {};
-template <class Value, Access Kind> struct Connected<Edge<Value, Kind>> : std::true_type {
+struct IsConnected : std::true_type {
+  static constexpr bool hasScalarRows = false, isPlain = false;
+};
+template <class Value, Access Kind> struct Connected<Edge<Value, Kind>> : IsConnected {
   using Element = Value;
   static constexpr int rank = 0;
   static constexpr Access access = Kind;
@@ -56,7 +72,7 @@ template <class Value, Access Kind> struct Connected<Edge<Value, Kind>> : std::t
 template <class Value, poplar::VectorLayout Layout, unsigned Alignment, bool Interleaved,
           Access Kind>
 struct Connected<Edge<poplar::Vector<Value, Layout, Alignment, Interleaved>, Kind>>
-    : std::true_type {
+    : IsConnected {
   using Element = Value;
   static constexpr int rank = 1;
   static constexpr Access access = Kind;
@@ -65,19 +81,32 @@ struct Connected<Edge<poplar::Vector<Value, Layout, Alignment, Interleaved>, Kin
 template <class Value, poplar::VectorListLayout Layout, unsigned Alignment, bool Interleaved,
           Access Kind>
 struct Connected<Edge<poplar::VectorList<Value, Layout, Alignment, Interleaved>, Kind>>
-    : std::true_type {
+    : IsConnected {
   using Row = Edge<poplar::Vector<Value, poplar::VectorLayout::SPAN, Alignment, Interleaved>, Kind>;
   using Element = Value;
   static constexpr int rank = 2;
   static constexpr Access access = Kind;
   static constexpr std::size_t alignment = Alignment;
 };
-template <class Inner, poplar::VectorLayout Layout, unsigned Alignment, bool Interleaved>
-struct Connected<poplar::Vector<Inner, Layout, Alignment, Interleaved>> : Connected<Inner> {
-  static_assert(Connected<Inner>::value, "a Vector needs Input, Output or InOut around it");
+// A vector of fields, or, of plain elements, what a vertex reads and writes as its own.
+template <class Inner, poplar::VectorLayout Layout, unsigned Alignment, bool Interleaved,
+          bool IsField>
+struct ConnectedVector : Connected<Inner> {
   using Row = Inner;
   static constexpr int rank = 2;
+  static constexpr bool hasScalarRows = Connected<Inner>::rank == 0;
 };
+template <class Inner, poplar::VectorLayout Layout, unsigned Alignment, bool Interleaved>
+struct ConnectedVector<Inner, Layout, Alignment, Interleaved, false> : IsConnected {
+  using Element = Inner;
+  static constexpr int rank = 1;
+  static constexpr Access access = Access::READ_WRITE;
+  static constexpr std::size_t alignment = Alignment;
+  static constexpr bool isPlain = true;
+};
+template <class Inner, poplar::VectorLayout Layout, unsigned Alignment, bool Interleaved>
+struct Connected<poplar::Vector<Inner, Layout, Alignment, Interleaved>>
+    : ConnectedVector<Inner, Layout, Alignment, Interleaved, Connected<Inner>::value> {};
 
 template <class Text> std::string quote(const Text &text) {
   return '"' + std::string(text) + '"';
@@ -115,6 +144,8 @@ template <class Fields> const char *describe() {
       text += ", \"rank\": " + std::to_string(Traits::rank);
       text += ", \"access\": " + std::to_string(int(Traits::access));
       text += ", \"alignment\": " + std::to_string(Traits::alignment);
+      text += std::string(", \"has_scalar_rows\": ") + (Traits::hasScalarRows ? "true" : "false");
+      text += std::string(", \"is_plain\": ") + (Traits::isPlain ? "true" : "false");
     } else {
       static_assert(std::is_trivially_copyable_v<Field>,
                     "a field is connected (Input, Output, InOut) or plain data");
@@ -127,7 +158,8 @@ template <class Fields> const char *describe() {
   return text.c_str();
 }
 
-// The memory of one vertex: each region has guard bytes before and after it.
+// The memory of one vertex: each region has guard bytes before and after it, and is aligned to no
+// more than its field asks for.
 class TileMemory {
 public:
   struct Region {
@@ -137,8 +169,8 @@ public:
   std::vector<Region> regions;
 
   void add(const char *name, std::size_t bytes, std::size_t alignment) {
-    const std::size_t step = alignment > GUARD_BYTES ? alignment : GUARD_BYTES;
-    const std::size_t offset = (end + GUARD_BYTES + step - 1) / step * step;
+    const std::size_t step = 2 * alignment;
+    const std::size_t offset = (end + GUARD_BYTES + alignment - 1) / step * step + alignment;
     regions.push_back({name, offset, bytes});
     end = offset + bytes;
   }
@@ -161,6 +193,14 @@ public:
     for (std::size_t place = last; place < last + GUARD_BYTES; ++place)
       if (base[place] != GUARD)
         return regions.empty() ? "" : regions.back().name;
+    return "";
+  }
+
+  // The field that an address belongs to; "" if none.
+  std::string fieldAt(const char *address) {
+    for (std::size_t i = 0; i < regions.size(); ++i)
+      if (address >= at(i) && address < at(i) + regions[i].bytes)
+        return regions[i].name;
     return "";
   }
 
@@ -224,8 +264,19 @@ public:
       vertex.compute();
   }
 
-  // Worker cycles of a Vertex, tile cycles of the others, as the loops that `compute` runs say.
+  // Runs `compute`; returns whether all of its accesses are aligned.
+  bool computeAligned() {
+    if (setjmp(waiting))
+      return false;
+    compute();
+    return true;
+  }
+
+  // Worker cycles of a Vertex, tile cycles of the others, as the loops that `compute` runs say; -1
+  // if that stops at an access that is not aligned.
   std::int64_t countLoops() {
+    if (setjmp(waiting))
+      return -1;
     std::uint64_t slowest = 0;
     if constexpr (std::is_base_of_v<poplar::MultiVertex, Type>)
       for (unsigned worker = 0; worker < poplar::MultiVertex::numWorkers(); ++worker) {
@@ -404,11 +455,13 @@ template <class Fields> XLA_FFI_Error *run(XLA_FFI_CallFrame *frame) {
         copy(region, sizes[field].size(), operands[field].of(vertex), true);
     if (stateBytes)
       runner.copyPlain(operands.back().of(vertex), true);
-    runner.compute();
-    const std::string broken = runner.memory.overwritten();
-    if (!broken.empty())
-      return makeError(frame, "<wrote outside: group " + std::to_string(numberOfGroup(frame)) +
-                                  " vertex " + std::to_string(vertex) + " field " + broken + ">");
+    const bool isAligned = runner.computeAligned();
+    const std::string broken = isAligned ? runner.memory.overwritten() : "";
+    if (!isAligned || !broken.empty())
+      return makeError(frame, (isAligned ? "<wrote outside: group " : "<misaligned: group ") +
+                                  std::to_string(numberOfGroup(frame)) + " vertex " +
+                                  std::to_string(vertex) + " field " +
+                                  (isAligned ? broken : runner.memory.fieldAt(misaligned)) + ">");
     region = 0;
     for (std::size_t field = 0; field < sizes.size(); region += sizes[field++].size())
       if (written[field])

@@ -62,6 +62,7 @@ _FIELDS: forms.Forms = {
     "roofline": forms.optional_form(sections.ROOFLINE),
     "graph": forms.optional_form(sections.GRAPH),
     "pipeline": forms.optional_form(sections.PIPELINE),
+    "tile_activity": forms.optional_form(sections.TILE_ACTIVITY),
     "steps": STEPS,
     "host": forms.optional_form(sections.HOST),
     "sources": sections.SOURCES,
@@ -70,9 +71,11 @@ _FIELDS: forms.Forms = {
 _OF_PROFILE = tuple(f.name for f in dc.fields(machine.Profile) if f.name in _FIELDS)
 _LATER = (
     "label", "instances", "roofline", "graph", "breakdown", "sources", "meshes", "batch_size",
+    "tile_activity",
 )  # fmt: skip
 _OF_REPORT = (
     "elements", "batch_size", "costs", "advice", "arguments", "host", "label", "sources", "meshes",
+    "tile_activity",
 )  # fmt: skip
 
 
@@ -122,6 +125,7 @@ def read_report_document(data: object, name: str) -> dict[str, Any]:
     for key in (key for key in (*_OF_PROFILE, *_OF_REPORT) if key in document):
         with _raise_as_contradiction(name, key):
             fields[key] = _FIELDS[key].decode(document[key], document["strings"])
+    fields["read_activity"] = fields.pop("tile_activity", None)
     profile_fields = {key: fields.pop(key) for key in _OF_PROFILE if key in fields}
     profile_fields["steps"] = machine.Steps(
         profile_fields["steps"].trace, profile_fields["operations"]

@@ -276,6 +276,29 @@ OPERATIONS = forms.tuple_form(
     forms.object_form(machine.OperationTotal, _OPERATION, optional_keys=_SINCE)
 )
 
+_TILE_NUMBERS = dict.fromkeys(
+    ("cycles", "received_bytes", "sent_bytes", "vertices", "tile_cycles"), forms.REPEATS
+)
+_TILE_STEP = {"name": WORD, **dict.fromkeys(("ipu", "runs", "cycles"), COUNT)}
+
+
+def _tile_form(cls: type, *names: str) -> Form:
+    fields = {**_TILE_STEP, **{name: _TILE_NUMBERS[name] for name in names}}
+    return forms.tuple_form(forms.object_form(cls, fields))
+
+
+_TILE_TOTALS = {n: _TILE_NUMBERS[n] for n in ("cycles", "received_bytes", "sent_bytes")}
+TILE_ACTIVITY = forms.object_form(
+    machine.TileActivity,
+    {
+        "totals": forms.tuple_form(
+            forms.object_form(machine.TileTotals, {"ipu": COUNT, **_TILE_TOTALS})
+        ),
+        "compute_sets": _tile_form(machine.ComputeSet, "vertices", "tile_cycles"),
+        "exchanges": _tile_form(machine.Exchange, "received_bytes", "sent_bytes"),
+    },
+)
+
 _ROOF = forms.forms_of_fields(
     machine.Roof, resource=forms.enum_form(get_args(machine.Resource)), per_second=forms.POSITIVE
 )

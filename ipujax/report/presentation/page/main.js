@@ -24,6 +24,7 @@ import {rooflineView} from "./views/roofline.js";
 import {scheduleView} from "./views/schedule.js";
 import {sourceView} from "./views/source.js";
 import {summaryView} from "./views/summary.js";
+import {tileActivityView} from "./views/tileactivity.js";
 import {timelineView} from "./views/timeline.js";
 
 const PAGE_VIEWS = [
@@ -33,6 +34,7 @@ const PAGE_VIEWS = [
   { name: "program", title: "Program", build: programView },
   { name: "operations", title: "Operations", build: operationsView },
   { name: "roofline", title: "Roofline", build: rooflineView, has: (report) => report.roofline?.points.bound.length, needs: "operation that its report places below the roofs of the chip" },
+  { name: "tiles", title: "Tiles", build: tileActivityView, has: (report) => report.tile_activity?.compute_sets.length, needs: "compute set that its report has tile by tile" },
   { name: "source", title: "Source", build: sourceView },
   { name: "timeline", title: "Timeline", build: timelineView },
   { name: "schedule", title: "Schedule", build: scheduleView, has: (report) => report.pipeline, needs: "pipeline" },

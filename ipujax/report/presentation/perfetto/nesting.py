@@ -171,11 +171,26 @@ class Nesting:
         ]
         title = operation.label or operation.name
         details = {"operation": operation.name, "line": operation.origin}
-        args = to_compact_json(
-            {key: value for key, value in details.items() if value and value != title}
-        )
+        shown = {key: value for key, value in details.items() if value and value != title}
+        args = to_compact_json({**shown, **self._describe_tiles(operation.number)})
         fields = f'"name":{to_compact_json(title)},"cat":"operation","args":{args}'
         return (*scope_levels, _Level(("operation", operation_number), fields))
+
+    def _describe_tiles(self, number: int) -> dict[str, int]:
+        """Returns what an operation that the user has laid out on tiles does there, in one run."""
+        work = (self._report.profile.tile_work or {}).get(number)
+        if work is None or work.step is None:
+            return {}
+        step = work.step
+        cycles = step.tile_cycles.array[step.vertices.array > 0]
+        found = {
+            "vertices": int(step.vertices.array.sum()),
+            "tiles": cycles.size,
+            "cycles of the busiest tile": int(cycles.max(initial=0)),
+            "mean cycles of its tiles": round(float(cycles.mean())) if cycles.size else 0,
+            "bytes received": int(step.received.array.sum() + step.results_received.array.sum()),
+        }
+        return {key: value for key, value in found.items() if value}
 
 
 def _slice_of_task(stage: int, micro_batch: int, phase: int) -> _Path:

@@ -14,8 +14,10 @@ export function longestBubble(tasks) {
  * A time below which no order of these tasks on these IPUs ends. Before an IPU has work, a micro-batch passes the stages
  * before; after its last backward task, one passes them back, while at most the IPU's gradients of weights are left.
  * Where an IPU can hold `limit` stages of micro-batches, the times for which it holds them all must find room, too.
+ * Where tasks have other `needs` than the usual ones, it is the most work of an IPU.
  */
-export function lowerBound(tasks, { forward, backward, weight, transfer }, splits, limit = Infinity) {
+export function lowerBound({ tasks, needs }, { forward, backward, weight, transfer }, splits, limit = Infinity) {
+  if (Object.keys(needs).length) return mostWork(tasks);
   const place = (stage, microBatch) => microBatch * forward.length + stage;
   const placed = new Map(tasks.map(({ stage, ipu, microBatch }) => [place(stage, microBatch), ipu]));
   const passing = (row, stage, microBatch) => {
@@ -48,6 +50,12 @@ export function lowerBound(tasks, { forward, backward, weight, transfer }, split
   return Math.max(path, ...bounds);
 }
 
+function mostWork(tasks) {
+  const work = new Map();
+  for (const { ipu, start, end } of tasks) work.set(ipu, (work.get(ipu) ?? 0) + end - start);
+  return Math.max(...work.values());
+}
+
 /** How many results go from one IPU to another for each micro-batch. */
 export function transfersPerMicroBatch(tasks, microBatches) {
   return tasks.filter(({ input }) => input !== null).length / microBatches;
@@ -57,9 +65,12 @@ export function transfersPerMicroBatch(tasks, microBatches) {
 export function memoryOverTime(tasks, ipus, splits) {
   const steps = Array.from({ length: ipus }, () => [[0, 0]]);
   const last = splits ? "W" : "B";
-  const events = tasks.flatMap(({ ipu, phase, start, end }) => [
-    ...(phase === "F" ? [{ ipu, time: start, change: 1 }] : []),
-    ...(phase === last ? [{ ipu, time: end, change: -1 }] : []),
+  const stagesWith = (letter) => new Set(tasks.filter(({ phase }) => phase === letter).map(({ stage }) => stage));
+  const [recomputed, offloaded] = [stagesWith("R"), stagesWith("O")];
+  const pauseOf = (stage) => (recomputed.has(stage) ? "FR" : offloaded.has(stage) ? "OL" : "");
+  const events = tasks.flatMap(({ ipu, stage, phase, start, end }) => [
+    ...(phase === "F" || phase === pauseOf(stage)[1] ? [{ ipu, time: start, change: 1 }] : []),
+    ...(phase === last || phase === pauseOf(stage)[0] ? [{ ipu, time: end, change: -1 }] : []),
   ]);
   events.sort((a, b) => a.time - b.time || a.change - b.change);
   for (const { ipu, time, change } of events) {

@@ -1,5 +1,7 @@
 // When every task starts and ends if it starts as soon as its IPU and its inputs are there, exactly.
 
+export const PHASES = "FBWROL";
+
 /** Finite numbers as whole ones, of which sums are exact: `{whole: BigInts, number(sum)}`, the latter rounded once. */
 export function exactly(numbers) {
   const parts = numbers.map((number) => {
@@ -14,8 +16,10 @@ export function exactly(numbers) {
   };
 }
 
-/** The tasks of the same micro-batch whose results a task reads, as `[phase, stage]`. */
-export function inputsOf({ phase, stage }, stages) {
+/** The tasks of the same micro-batch that a task waits for, as `[phase, stage]`: those in `needs`, as `{"2R": ["2F"]}`, or the usual ones. */
+export function inputsOf({ phase, stage }, stages, needs = {}) {
+  const given = needs[`${stage}${phase}`];
+  if (given) return given.map((label) => [label.at(-1), Number(label.slice(0, -1))]);
   if (phase === "F") return stage ? [["F", stage - 1]] : [];
   if (phase === "W") return [["B", stage]];
   return stage === stages - 1 ? [["F", stage]] : [["F", stage], ["B", stage + 1]];
@@ -26,17 +30,17 @@ export function inputsOf({ phase, stage }, stages) {
  * `{task, ipu, start, end, previous (run before it on its IPU), input (the last one to arrive from elsewhere), arrival}`.
  * `duration(task)` and `delay(from, to)` between stages on other IPUs are BigInts.
  */
-export function runOrders({ ipus, orders }, duration, delay) {
+export function runOrders({ ipus, orders, needs }, duration, delay) {
   const stages = ipus.length;
   const done = new Map();
   const runs = [];
   const queues = orders.map((order, ipu) => ({ ipu, order, next: 0, last: null }));
-  const key = (phase, stage, microBatch) => 3 * (microBatch * stages + stage) + "FBW".indexOf(phase);
+  const key = (phase, stage, microBatch) => PHASES.length * (microBatch * stages + stage) + PHASES.indexOf(phase);
   const advance = (queue) => {
     const { ipu, order, next } = queue;
     if (next === order.length) return false;
     const task = order[next];
-    const inputs = inputsOf(task, stages).map(([phase, stage]) => done.get(key(phase, stage, task.microBatch)));
+    const inputs = inputsOf(task, stages, needs).map(([phase, stage]) => done.get(key(phase, stage, task.microBatch)));
     if (inputs.includes(undefined)) return false;
     const run = { task, ipu, previous: queue.last, input: null, arrival: 0n };
     for (const input of inputs.filter((each) => each.ipu !== ipu)) {

@@ -1,6 +1,6 @@
 // The simulator of the page, without a page: what `schedules.simulate` gives, for every schedule that the page knows.
 
-import {exactly, runOrders} from "./clocks.js";
+import {exactly, PHASES, runOrders} from "./clocks.js";
 import {SCHEDULES} from "./orders.js";
 import {tabulated} from "./tables.js";
 
@@ -40,16 +40,16 @@ function planOf(schedule, stages, microBatches) {
   return plans.get(schedule).plan;
 }
 
-/** `{ipus, orders, ticks (how many), slots (for each IPU, the most tasks in a tick)}` of a schedule. */
+/** `{ipus, orders, needs, ticks (how many), slots (for each IPU, the most tasks in a tick)}` of a schedule. */
 function makePlan(schedule, stages, microBatches) {
   checkSizes(schedule, stages, microBatches);
-  const { ipus, orders, ticks } = known[schedule].order(stages, microBatches);
+  const { ipus, orders, ticks, needs } = known[schedule].order(stages, microBatches);
   const count = Math.max(...ipus) + 1;
   if (orders) {
     const ends = runOrders({ ipus, orders }, () => 1n, () => 0n).map(({ end }) => Number(end));
     return { ipus, orders, ticks: Math.max(...ends), slots: Array(count).fill(1) };
   }
-  const plan = { ipus, orders: ipus.slice(0, count).map(() => []), ticks: ticks.length, slots: Array(count).fill(0) };
+  const plan = { ipus, needs, orders: ipus.slice(0, count).map(() => []), ticks: ticks.length, slots: Array(count).fill(0) };
   for (const tasks of ticks) {
     const own = Array(count).fill(0);
     for (const task of tasks) {
@@ -73,21 +73,21 @@ function mostInFlight(order, last) {
 }
 
 /**
- * Runs a schedule. Times are one number, or an array of one for each stage (`transfer`: each but the last). Gives
- * `{makespan, bubble, inFlightPerIpu}` as `simulate` does, and `tasks`: `{ipu, phase, stage, microBatch, start, end,
- * previous, input, arrival}`, of which `previous` and `input` are others, or null.
+ * Runs a schedule. Times are one number, or an array of one for each stage (`transfer`: each but the last); R, O and L
+ * take as long as F. Gives `{makespan, bubble, inFlightPerIpu}` as `simulate` does, `needs` (those that are not usual) and
+ * `tasks`: `{ipu, phase, stage, microBatch, start, end, previous, input, arrival}`, of which `previous` and `input` are
+ * others, or null.
  */
 export function run({ schedule, stages, microBatches, forward = 1, backward = 1, weight = 1, transfer = 0 }) {
   const plan = planOf(schedule, stages, microBatches);
   const { splits = false } = known[schedule];
-  const times = { F: rowOf("forward", forward, stages), B: rowOf("backward", backward, stages), W: rowOf("weight", weight, stages) };
+  const [F, B, W] = Object.entries({ forward, backward, weight }).map(([name, value]) => rowOf(name, value, stages));
   const delays = rowOf("transfer", transfer, stages - 1);
-  const exact = exactly([...times.F, ...times.B, ...times.W, ...delays]);
-  const starts = { F: 0, B: stages, W: 2 * stages };
+  const exact = exactly([F, B, W, F, F, F, delays].flat());
   const runs = runOrders(
     plan,
-    ({ phase, stage }) => exact.whole[starts[phase] + stage],
-    (from, to) => exact.whole[3 * stages + Math.min(from, to)],
+    ({ phase, stage }) => exact.whole[PHASES.indexOf(phase) * stages + stage],
+    (from, to) => exact.whole[PHASES.length * stages + Math.min(from, to)],
   );
   const end = runs.reduce((latest, each) => (each.end > latest ? each.end : latest), 0n);
   const places = plan.ticks * plan.slots.reduce((sum, slots) => sum + slots, 0);
@@ -95,6 +95,7 @@ export function run({ schedule, stages, microBatches, forward = 1, backward = 1,
     makespan: exact.number(end),
     bubble: 1 - runs.length / places,
     inFlightPerIpu: plan.orders.map((order) => mostInFlight(order, splits ? "W" : "B")),
+    needs: plan.needs ?? {},
     tasks: runs.map((each) => Object.assign(each, each.task, {
       start: exact.number(each.start),
       end: exact.number(each.end),

@@ -146,7 +146,7 @@ class Playground {
         bubble: longestBubble(made.tasks),
         formula: formulaOf(entry, this.state),
         optimum: optimumOf(entry, this.state, limit || memory),
-        bound: lowerBound(made.tasks, settings, splits, limit && fits ? limit * perIpu : Infinity),
+        bound: lowerBound(made, settings, splits, limit && fits ? limit * perIpu : Infinity),
       };
     } catch (error) {
       if (!error.fix) throw error;

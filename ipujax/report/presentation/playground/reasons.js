@@ -2,7 +2,14 @@
 
 import {threeDigits} from "../page/format.js";
 
-const PHASES = { F: "forward", B: "backward", W: "gradient of weights" };
+const PHASES = {
+  F: "forward",
+  B: "backward",
+  W: "gradient of weights",
+  R: "forward again",
+  O: "to host memory",
+  L: "from host memory",
+};
 
 /** `B 3`, or `stage 5 B 3` where an IPU has several stages. */
 export function shortName({ phase, stage, microBatch }, several) {

@@ -1,8 +1,8 @@
 // Schedules that are not in orders.js, such as a user's own: their ticks, as texts, for some numbers of stages and micro-batches.
 
-const LABEL = /^(\d+)([FBW])(\d+)$/;
+const LABEL = /^(\d+)([FBWROL])(\d+)$/;
 
-/** Entries as those of `SCHEDULES`, by name, of `{name, title, splits, cases: [{stages, microBatches, ipus, copies, pattern, ticks}]}`. */
+/** Entries as those of `SCHEDULES`, by name, of `{name, title, splits, cases: [{stages, microBatches, ipus, copies, pattern, needs, ticks}]}`. */
 export function tabulated(schedules) {
   return Object.fromEntries(schedules.map((own) => [own.name, { ...own, order: (...sizes) => readCase(own, ...sizes) }]));
 }
@@ -17,7 +17,7 @@ function readCase({ name, cases }, stages, microBatches) {
       : `this page has it for these numbers of stages: ${list("stages", cases)}`;
     throw Object.assign(new RangeError(`${name}: ${fix}`), { fix });
   }
-  return { ipus: found.ipus, ticks: found.ticks.split("|").map((tick) => tick.split(" ").filter(Boolean).map((label) => readLabel(label, found))) };
+  return { ipus: found.ipus, needs: found.needs, ticks: found.ticks.split("|").map((tick) => tick.split(" ").filter(Boolean).map((label) => readLabel(label, found))) };
 }
 
 /** The task of a label, on the IPU of its stage in the copy of its micro-batch. */

@@ -1,0 +1,58 @@
+"""What waits on an IPU at the moments when it may be fullest."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Sequence
+
+import numpy as np
+
+from lowering import schedules
+
+
+@dc.dataclass(frozen=True, eq=False)
+class Moments:
+    """Moments of an IPU, of which one is its fullest whatever its stages keep.
+
+    Attributes:
+      stages: the stages on the IPU.
+      waiting: int64 [moments, stages]: the micro-batches of each that wait or are at work.
+      working: int64 [moments, stages]: whether each runs a task, or has run a backward task and not
+        yet all that make gradients of its weights.
+    """
+
+    stages: tuple[int, ...]
+    waiting: np.ndarray
+    working: np.ndarray
+
+    def keep_fullest(self) -> Moments:
+        """Returns those of them at which no stage may have less than at another one."""
+        both = np.unique(np.concatenate([self.waiting, self.working], axis=1), axis=0)
+        fullest = np.zeros((0, both.shape[1]), int)
+        for row in both[both.sum(axis=1).argsort(kind="stable")[::-1]]:
+            if not (row <= fullest).all(axis=1).any():
+                fullest = np.concatenate([fullest, row[None]])
+        waiting, working = np.split(fullest, 2, axis=1)
+        return Moments(self.stages, waiting, working)
+
+
+def list_moments(order: Sequence[tuple[int, schedules.Phase]]) -> Moments:
+    """Lists the moments of an IPU at which it may be fullest: when it begins a task.
+
+    Args:
+      order: the stage and phase of each of its tasks, in the order in which they run.
+    """
+    phases = schedules.Phase
+    stages = tuple(sorted({stage for stage, _ in order}))
+    last = max((phase for _, phase in order), key=[*phases].index)
+    waiting, pending = dict.fromkeys(stages, 0), dict.fromkeys(stages, 0)
+    rows: set[tuple[int, ...]] = set()
+    for stage, phase in order:
+        waiting[stage] += phase == phases.FORWARD
+        pending[stage] += phase == phases.BACKWARD
+        working = [s == stage or pending[s] > 0 for s in stages]
+        rows.add((*waiting.values(), *map(int, working)))
+        waiting[stage] -= phase == last
+        pending[stage] -= phase == last
+    waits, works = np.split(np.array(sorted(rows), int), 2, axis=1)
+    return Moments(stages, waits, works).keep_fullest()

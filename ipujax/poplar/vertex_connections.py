@@ -1,0 +1,110 @@
+"""What fields of vertices hold: tensors, rows of tensors, or values of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ipujax.poplar.exceptions import check, graph_connection_error, index_error, type_error
+from ipujax.poplar.graph_parts import FieldRef, Vertex
+from ipujax.poplar.tensors import Tensor, concat
+from ipujax.poplar.user_places import user_place
+
+if TYPE_CHECKING:
+    from ipujax.poplar.graph import Graph
+
+
+def connect_field(graph: Graph, field: FieldRef, tensor: Any) -> None:
+    """Connects a field, or one of the fields of a vector of fields; a plain one takes a value."""
+    vertex, name = field.vertex, field.field
+    declared = vertex.codelet.fields.get(name)
+    if declared is None or declared.is_plain:
+        if isinstance(tensor, Tensor):
+            raise graph_connection_error(
+                f"field '{name}' of {vertex} is plain: {tensor} cannot be connected",
+                where=user_place(),
+                fix="give its value with setInitialValue",
+            )
+        vertex.set_plain(name, tensor)
+        return
+    if field.index is not None:
+        rows = vertex.row_tensors[name]
+        rows[field.index] = graph.require_tensor(tensor)
+        if any(row is None for row in rows):
+            return
+        tensor = rows
+    rows = _rows_of_connection(graph, vertex, name, tensor)
+    tensor = concat([row.flatten() for row in rows]) if declared.rank == 2 else rows[0]
+    if tensor.type != declared.type:
+        raise type_error(
+            f"field '{name}' of {vertex} is {declared.type}, and {tensor} is not",
+            where=user_place(),
+            fix=f"connect a tensor of {declared.type}",
+        )
+    if declared.rank == 1 and tensor.elements.ndim != 1:
+        raise graph_connection_error(
+            f"field '{name}' of {vertex} is a vector, and {tensor} is not",
+            where=user_place(),
+            fix="connect tensor.flatten()",
+        )
+    vertex.rows[name] = tuple(row.numElements() for row in rows)
+    vertex.connections[name] = tensor
+
+
+def _rows_of_connection(graph: Graph, vertex: Vertex, name: str, tensor: Any) -> list[Tensor]:
+    """Returns what is connected, for a vector of fields row by row."""
+    declared = vertex.codelet.fields[name]
+    rows = [graph.require_tensor(row) for row in ([tensor] if declared.rank < 2 else tensor)]
+    if not rows:
+        raise graph_connection_error(
+            f"field '{name}' of {vertex} is connected with no tensors", where=user_place()
+        )
+    if declared.rank == 2 and isinstance(tensor, Tensor):
+        wanted = 1 if declared.has_scalar_rows else 2
+        if tensor.rank() != wanted:
+            raise graph_connection_error(
+                f"field '{name}' of {vertex} is {declared}, and {tensor} is connected",
+                where=user_place(),
+                fix=f"give a tensor of {wanted} dimensions, or a list of tensors",
+            )
+    is_scalar = declared.rank == 0 or declared.has_scalar_rows
+    for row in rows if is_scalar else ():
+        if row.numElements() != 1:
+            raise type_error(
+                f"field '{name}' of {vertex} is a scalar, and {row} has {row.numElements()} "
+                "elements",
+                where=user_place(),
+                fix="connect a tensor of one element",
+            )
+    return rows
+
+
+def set_field_size(field: FieldRef, size: int) -> None:
+    """Sets how many elements a plain vector has, or fields a vector of fields."""
+    vertex, name = field.vertex, field.field
+    declared = vertex.codelet.fields.get(name)
+    size = check.require_integer(size, "size", at_least=1)
+    if declared is not None and declared.is_plain:
+        vertex.sizes[name] = size
+        if name in vertex.values:
+            vertex.set_plain(name, vertex.values[name])
+    elif declared is not None and declared.rank == 2:
+        vertex.row_tensors[name] = [None] * size
+    else:
+        raise index_error(
+            f"field '{name}' of {vertex} takes no size",
+            where=user_place(),
+            fix="set that of a plain Vector, or of a Vector of fields",
+        )
+
+
+def set_field_value(field: FieldRef, value: Any) -> None:
+    """Sets what a plain field holds at first."""
+    vertex, name = field.vertex, field.field
+    declared = vertex.codelet.fields.get(name)
+    if declared is not None and not declared.is_plain:
+        raise graph_connection_error(
+            f"field '{name}' of {vertex} is no plain field",
+            where=user_place(),
+            fix="connect it with a tensor, whose initial value you set",
+        )
+    vertex.set_plain(name, value)

@@ -1,0 +1,9 @@
+"""The command `python -m ipujax.tessellate script.py`, for which ours is `tessellate_ipu`."""
+
+import sys
+
+from ipujax.standin import run_script
+from ipujax.tessellate.install import install
+
+if __name__ == "__main__":
+    sys.exit(run_script(sys.argv[1:], "tessellate", "TessellateIPU", install))

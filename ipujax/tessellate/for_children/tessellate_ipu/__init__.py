@@ -1,0 +1,1 @@
+"""The folder of `tessellate_ipu`."""

@@ -1,0 +1,1 @@
+"""What the original's compiled library is asked for: descriptions of vertices, as data."""

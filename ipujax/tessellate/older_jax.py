@@ -1,0 +1,71 @@
+"""What JAX had for IPUs in the original's time: `jit` with a backend, devices, and older names."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Generator
+from contextvars import ContextVar
+from typing import Any
+
+import jax
+from jax import core
+
+from ipujax.driver import compile as compile_for_ipus
+from ipujax.tessellate.utils.ipu_device import ipu_devices
+
+_BACKEND: ContextVar[str] = ContextVar("backend", default="")
+_JIT, _DEVICES = jax.jit, jax.devices
+
+Primitive: Any = type(jax.lax.add_p)
+"""JAX's class of primitives."""
+
+
+def current_backend() -> str:
+    """Returns the backend that the function that is traced now was jitted for, or ""."""
+    return _BACKEND.get()
+
+
+@contextlib.contextmanager
+def _on_backend(name: str) -> Generator[None]:
+    token = _BACKEND.set(name)
+    try:
+        yield
+    finally:
+        _BACKEND.reset(token)
+
+
+def jit(
+    fun: Callable[..., Any] | None = None, /, *, backend: str | None = None, **options: Any
+) -> Any:
+    """Compiles a function as `jax.jit` does, for `backend="ipu"` as `ipu.compile` does.
+
+    Args:
+      fun: the function; without it, this is a decorator.
+      backend: "ipu", or a platform of JAX's, which is then the one that there is.
+      **options: those of `jax.jit`.
+    """
+    if backend is None:
+        return _JIT(fun, **options) if fun is not None else _JIT(**options)
+    if fun is None:
+        return functools.partial(jit, backend=backend, **options)
+
+    @functools.wraps(fun)
+    def on_backend(*arguments: Any, **keywords: Any) -> Any:
+        with _on_backend(backend):
+            return fun(*arguments, **keywords)
+
+    return (
+        compile_for_ipus(on_backend, **options) if backend == "ipu" else _JIT(on_backend, **options)
+    )
+
+
+def devices(backend: str | None = None) -> list[Any]:
+    """Returns the devices of a backend as `jax.devices` does; `"ipu"` has one."""
+    return list(ipu_devices()) if backend == "ipu" else _DEVICES(backend)
+
+
+def accept_older_calls() -> None:
+    """Gives `jax` the forms of `jit` and `devices` that know IPUs, and names that it had then."""
+    jax.jit, jax.devices = jit, devices  # type: ignore[assignment]
+    core.Primitive = Primitive  # type: ignore[attr-defined]

@@ -1,0 +1,59 @@
+"""Compute sets of one vertex on each of some tiles."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ipujax.poplar import Graph, Tensor, program
+
+
+@dc.dataclass(frozen=True)
+class Connection:
+    """What a field is connected with.
+
+    Attributes:
+      tensor: the tensor.
+      has_rows: whether the vertex on the k-th tile gets row k; else all get the whole tensor.
+      rank: of the field.
+    """
+
+    tensor: Tensor
+    has_rows: bool = True
+    rank: int = 1
+
+    def for_vertex(self, place: int) -> Tensor:
+        """Returns what the vertex on the k-th tile gets, of the field's rank."""
+        part = self.tensor[place] if self.has_rows else self.tensor
+        if self.rank < 2:
+            return part.flatten()
+        return part.flatten(1) if part.rank() > 1 else part.expand([0])
+
+
+def add_compute_set(
+    graph: Graph,
+    sequence: program.Sequence,
+    name: str,
+    vertex_type: str,
+    tiles: Sequence[int],
+    connections: Mapping[str, Connection],
+    plain: Mapping[str, Any] | None = None,
+) -> None:
+    """Executes a compute set with a vertex of one type on each tile.
+
+    Args:
+      graph: the graph, which knows the type.
+      sequence: to which it is added.
+      name: of the compute set.
+      vertex_type: the codelet's name.
+      tiles: the tiles.
+      connections: by field.
+      plain: the values of plain fields.
+    """
+    compute_set = graph.addComputeSet(name)
+    for place, tile in enumerate(tiles):
+        fields = {field: each.for_vertex(place) for field, each in connections.items()}
+        vertex = graph.addVertex(compute_set, vertex_type, {**fields, **(plain or {})})
+        graph.setTileMapping(vertex, tile)
+    sequence.add(program.Execute(compute_set))

@@ -1,0 +1,35 @@
+"""A vertex on each of some tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ipujax.tiles.cpp_vertices import run_cpp_vertex
+from ipujax.tiles.function_vertices import run_function
+from ipujax.tiles.map_operands import read_operands
+from ipujax.tiles.tile_arrays import check
+from ipujax.tiles.vertices import as_vertex
+
+
+@check.guard
+def map(vertex: Any, *operands: Any, tiles: Sequence[int] | None = None) -> Any:
+    """Runs a vertex on each of some tiles, all at the same time.
+
+    In a program it is a compute set with one vertex on each of these tiles; rows that lie on other
+    tiles, and arrays that do not lie on tiles, are exchanged before.
+
+    Args:
+      vertex: a function in JAX of one tile's arrays, or what `ipu.tiles.vertex` makes.
+      *operands: pytrees. Of values on tiles the vertex on the k-th tile gets row k; other arrays it
+        gets whole, and Python's numbers as they are.
+      tiles: where the vertices are; the tiles of the first value on tiles by default.
+
+    Returns:
+      What the vertex returns, with values on these tiles for its arrays.
+
+    Raises:
+      poplar_error: numbers of rows that differ, wrong tiles, or a state on other tiles.
+    """
+    given = read_operands(as_vertex(vertex), operands, tiles)
+    return run_function(given) if given.vertex.source is None else run_cpp_vertex(given)
