@@ -43,7 +43,7 @@ def predict(row: Row) -> Prediction | None:
     batch, precision = int(row.number("batch")), str(row.workload.get("precision"))
     if precision not in ("fp16", "fp8"):
         raise SkipError(f"no inference in {precision}")
-    found = [rest for pattern, *rest in MODELS if re.search(pattern, row.text)]
+    found = [(b, share) for pattern, b, share in MODELS if re.search(pattern, row.text)]
     if not found:
         raise SkipError("the sizes of the model are not said")
     build, proportion = found[0]

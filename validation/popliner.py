@@ -102,7 +102,7 @@ def _large(target: Target, layers: int, embedded: bool) -> Memory:
     def run(values: Any, given: Any) -> Any:
         return network(Variables(HALF, values), given)
 
-    return _with_layers_apart(run, [variables, given], target)
+    return _with_layers_apart(as_popart(run), [variables, given], target)
 
 
 @functools.cache
@@ -117,7 +117,7 @@ def _tiny(target: Target) -> Memory:
     state = jax.eval_shape(optimizer.init, variables)
 
     def train(values: Any, state: Any, *data: Any) -> Any:
-        grads = jax.grad(lambda p: loss(Variables(HALF, p), *data))(values)
+        grads = jax.grad(as_popart(lambda p: loss(Variables(HALF, p), *data)))(values)
         changes, state = optimizer.update(grads, state, values)
         return optax.apply_updates(values, changes), state
 
@@ -131,7 +131,7 @@ def _with_layers_apart(function: Callable[..., Any], args: Sequence[Any], target
         with partials_type(HALF):
             return function(*given)
 
-    program = lowered(as_popart(run), args)
+    program = lowered(run, args)
     shared = model(program, ModelOptions(target=target)).memory
     apart = model(program, ModelOptions(target=target, outlines=False)).memory
     control = apart.tile_categories["control_code"]

@@ -76,7 +76,7 @@ class BetweenIpus:
 class Superstep:
     """One run of a compute set or a copy on the tiles of one IPU, or of several.
 
-    The tiles of several are numbered through.
+    The tiles of several are numbered through, and then have a number each.
 
     Attributes:
       name: the user's name for it.

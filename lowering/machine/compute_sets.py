@@ -12,7 +12,7 @@ from lowering.machine.target import Target
 from lowering.machine.trace import KINDS, Block, On, Trace, distinct_children
 
 RESULTS = "results"
-"""The phase of a superstep in which results go to the tiles that keep them."""
+"""The phase of a superstep, behind its name, in which results go to the tiles that keep them."""
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
@@ -147,7 +147,7 @@ def _bytes_of_step(step: _Step, laid_out: Superstep) -> tuple[TileNumbers, TileN
     if step.kind == "inter_ipu":
         moved = laid_out.between_ipus
         return (TileNumbers(), TileNumbers()) if moved is None else (moved.received, moved.sent)
-    if step.name.endswith(f"/{RESULTS}"):
+    if step.name.endswith(f"/{laid_out.name}/{RESULTS}"):
         return laid_out.results_received, laid_out.results_sent
     return laid_out.received, laid_out.sent
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from ipujax import rand_ops
 from validation.models.variables import Variables
 
-SEED = (0, 0)  # of all masks: only what they cost counts
+SEED = np.zeros(2, np.int32)  # of all masks: only what they cost counts
 
 
 def drop(x: Any, rate: float = 0.1) -> Any:

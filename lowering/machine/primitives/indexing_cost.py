@@ -267,7 +267,8 @@ def row_lookup_cost(op: Operation, target: Target) -> Cost:
 
 def _count_groups(op: Operation) -> int:
     """Returns how many tables of their own the operand is, one for each place along some axes."""
-    axes = getattr(op.param("dimension_numbers"), "operand_batching_dims", ())
+    numbers = op.param("dimension_numbers")
+    axes: tuple[int, ...] = getattr(numbers, "operand_batching_dims", ())
     return max(1, math.prod(op.operands[0].dims[axis] for axis in axes))
 
 

@@ -22,7 +22,7 @@ def superstep_cost(op: Operation, _: Target) -> Cost:
         compute = step.tile_cycles.most + LAUNCH if step.kind else 0
         phases.append(Phase(step.name, float(compute), step.operand_bytes))
     if step.result_bytes:
-        phases.append(Phase(RESULTS, 0.0, step.result_bytes))
+        phases.append(Phase(f"{step.name}/{RESULTS}", 0.0, step.result_bytes))
     moves_outside = step.host_bytes or step.remote_bytes or step.between_ipus is not None
     if not phases and not moves_outside:
         return FREE

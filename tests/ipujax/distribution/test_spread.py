@@ -36,6 +36,7 @@ def run(instances: int, program: str, *arguments: str, replicas: int = 1) -> lis
     [
         ("Interleaved", 2, 2),
         ("chimera", 2, 1),
+        ("between", 2, 1),
         pytest.param("dualpipe", 4, 1, marks=pytest.mark.exhaustive),
         pytest.param("Grouped", 4, 1, marks=pytest.mark.exhaustive),
         pytest.param("Sequential", 3, 1, marks=pytest.mark.complete),

@@ -109,7 +109,7 @@ def test_six_workers_take_vertices_in_their_order(cycles: list[int], expected: i
     x = graph.addVariable(poplar.INT, [7], "x")
     out = graph.addVariable(poplar.BOOL, [7], "out")
     graph.setInitialValue(x, 1)
-    cs = graph.addComputeSet("many")
+    cs = graph.addComputeSet("results")  # as the model calls the exchange after it
     for i, count in enumerate(cycles):
         vertex = graph.addVertex(cs, IsLess, {"x": x[i], "limit": 3, "out": out[i]})
         graph.setTileMapping(vertex, 4)

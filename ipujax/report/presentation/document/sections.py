@@ -276,26 +276,21 @@ OPERATIONS = forms.tuple_form(
     forms.object_form(machine.OperationTotal, _OPERATION, optional_keys=_SINCE)
 )
 
-_TILE_NUMBERS = dict.fromkeys(
-    ("cycles", "received_bytes", "sent_bytes", "vertices", "tile_cycles"), forms.REPEATS
-)
+
+def _tile_form(cls: type, fields: forms.Forms, *per_tile: str) -> Form:
+    """Returns the form of objects with some fields, and others that have a number for each tile."""
+    numbers = dict.fromkeys(per_tile, forms.REPEATS)
+    return forms.tuple_form(forms.object_form(cls, {**fields, **numbers}))
+
+
 _TILE_STEP = {"name": WORD, **dict.fromkeys(("ipu", "runs", "cycles"), COUNT)}
-
-
-def _tile_form(cls: type, *names: str) -> Form:
-    fields = {**_TILE_STEP, **{name: _TILE_NUMBERS[name] for name in names}}
-    return forms.tuple_form(forms.object_form(cls, fields))
-
-
-_TILE_TOTALS = {n: _TILE_NUMBERS[n] for n in ("cycles", "received_bytes", "sent_bytes")}
+_TILE_BYTES = ("received_bytes", "sent_bytes")
 TILE_ACTIVITY = forms.object_form(
     machine.TileActivity,
     {
-        "totals": forms.tuple_form(
-            forms.object_form(machine.TileTotals, {"ipu": COUNT, **_TILE_TOTALS})
-        ),
-        "compute_sets": _tile_form(machine.ComputeSet, "vertices", "tile_cycles"),
-        "exchanges": _tile_form(machine.Exchange, "received_bytes", "sent_bytes"),
+        "totals": _tile_form(machine.TileTotals, {"ipu": COUNT}, "cycles", *_TILE_BYTES),
+        "compute_sets": _tile_form(machine.ComputeSet, _TILE_STEP, "vertices", "tile_cycles"),
+        "exchanges": _tile_form(machine.Exchange, _TILE_STEP, *_TILE_BYTES),
     },
 )
 

@@ -2,7 +2,7 @@
 
 import {fromRepeats, fromRuns} from "./document.js";
 
-export const GRID_PHASES = ["fwd", "bwd", "wgt"];
+export const GRID_PHASES = ["fwd", "bwd", "wgt", "recompute", "offload", "load"];
 
 /** `{ipus, ticks, tickCycles, tasks, slots, cellsAt(ipu, tick), filled(ipu, phase, from, to)}` of a report's pipeline. */
 export class PipelineGrid {

@@ -15,7 +15,7 @@ export function categoryColour(category) {
   return themeColour(`category-${category}`);
 }
 
-/** The colour of a phase: fwd, bwd, wgt, update; of anything else a neutral one. */
+/** The colour of a phase: fwd, bwd, wgt, recompute, offload, load, update; of anything else a neutral one. */
 export function phaseColour(phase) {
   return themeColour(phase ? `phase-${phase}` : "phase-none");
 }

@@ -37,7 +37,14 @@ export function inWords(name) {
   return KIND_WORDS[name] ?? name.replaceAll("_", " ");
 }
 
-const PHASE_WORDS = { fwd: "forward", bwd: "backward", wgt: "weight gradients" };
+const PHASE_WORDS = {
+  fwd: "forward",
+  bwd: "backward",
+  wgt: "weight gradients",
+  recompute: "forward again",
+  offload: "to host memory",
+  load: "from host memory",
+};
 
 /** A phase of a pipeline in words. */
 export function phaseInWords(phase) {

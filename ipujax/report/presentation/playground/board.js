@@ -12,7 +12,7 @@ const LEFT = 46;
 const RIGHT = 6;
 const AXIS = 24;
 const MEMORY = 84;
-const PHASE_OF = { F: "fwd", B: "bwd", W: "wgt", R: "update", O: "none", L: "none" };
+const PHASE_OF = { F: "fwd", B: "bwd", W: "wgt", R: "recompute", O: "offload", L: "load" };
 
 /** A grid in an element; `say(text)` tells readers of the screen what the keyboard has come to. */
 export class Board {

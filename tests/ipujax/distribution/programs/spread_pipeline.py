@@ -13,6 +13,7 @@ from shared import DATA, tell
 
 import ipujax as ipu
 from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, pipeline
+from tests.between import between
 
 REPLICAS = ipu.popdist.getNumTotalReplicas()
 config = ipu.config.IPUConfig()
@@ -22,6 +23,10 @@ infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(list(DATA))
 outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 random = np.random.default_rng(2)
 variables = {name: random.normal(size=(8, 8)).astype(np.float32) / 3 for name in "abcd"}
+
+schedule = getattr(PipelineSchedule, sys.argv[1], sys.argv[1])
+if schedule == "between":
+    schedule = between
 
 
 def hidden(name: str) -> Any:
@@ -49,7 +54,7 @@ def train(weights: Any) -> Any:
         infeed_queue=infeed,
         outfeed_queue=outfeed,
         optimizer_function=lambda loss, *_: OptimizerFunctionOutput(optax.adam(1e-2), loss),
-        pipeline_schedule=getattr(PipelineSchedule, sys.argv[1], sys.argv[1]),
+        pipeline_schedule=schedule,
     )
 
 
