@@ -1,24 +1,6 @@
-"""Modules of flax and Equinox, recognised without importing these libraries."""
+"""Modules of `flax.nnx` and Equinox, recognised without importing these libraries."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-
-_SPLITS: dict[str, Callable[[bool], str]] = {
-    "equinox": lambda differentiated: (
-        "split the module: `arrays, rest = eqx.partition(module, "
-        f"eqx.is_{'inexact_' if differentiated else ''}array)`; pass `arrays`, and inside the "
-        "function call `eqx.combine(arrays, rest)`"
-    ),
-    "flax": lambda differentiated: (
-        "split the module: `graph, params, rest = nnx.split(module, nnx.Param, ...)`; pass "
-        "`params` first, `rest` in an argument that batch_argnums does not name, and inside the "
-        "function call `nnx.merge(graph, params, rest)`"
-        if differentiated
-        else "split the module: `graph, arrays = nnx.split(module)`; pass `arrays`, and inside "
-        "the function call `nnx.merge(graph, arrays)`"
-    ),
-}
 
 
 def suggest_split(tree: object, *, differentiated: bool = False) -> str | None:
@@ -28,8 +10,24 @@ def suggest_split(tree: object, *, differentiated: bool = False) -> str | None:
       tree: an argument of a user's function.
       differentiated: whether the function is differentiated with respect to it.
     """
-    libraries = (base.__module__.partition(".")[0] for base in type(tree).__mro__)
-    return next((_SPLITS[name](differentiated) for name in libraries if name in _SPLITS), None)
+    if is_nnx_module(tree) and differentiated:
+        return (
+            "split the module: `graph, params, rest = nnx.split(module, nnx.Param, ...)`; pass "
+            "`params` first, `rest` in an argument that batch_argnums does not name, and inside "
+            "the function call `nnx.merge(graph, params, rest)`"
+        )
+    if is_nnx_module(tree):
+        return (
+            "split the module: `graph, arrays = nnx.split(module)`; pass `arrays`, and inside the "
+            "function call `nnx.merge(graph, arrays)`"
+        )
+    if any(base.__module__.partition(".")[0] == "equinox" for base in type(tree).__mro__):
+        kind = "is_inexact_array" if differentiated else "is_array"
+        return (
+            f"split the module: `arrays, rest = eqx.partition(module, eqx.{kind})`; pass "
+            "`arrays`, and inside the function call `eqx.combine(arrays, rest)`"
+        )
+    return None
 
 
 def is_nnx_module(value: object) -> bool:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.ground import PipelineError, parameter_names, suggest_split
+from ipujax.ground import IPUError, parameter_names, suggest_split
 from ipujax.pipelines.pipeline_stages import Aval, Pytree
 from ipujax.pipelines.single_argument_checks import check
 from lowering import shape_of
@@ -164,23 +164,24 @@ def assign_roles(
     names = parameter_names(function, positions) or [f"args[{i}]" for i in positions]
     paths_and_leaves, structure = jax.tree_util.tree_flatten_with_path((tuple(args), dict(kwargs)))
     leaves: list[ArgumentLeaf] = []
+    fixes = {number: suggest_split(args[number], differentiated=True) for number in differentiated}
     for (kind, key, *rest), value in paths_and_leaves:
         if isinstance(kind, jax.tree_util.SequenceKey) and kind.idx == 0:
             number = key.idx if isinstance(key, jax.tree_util.SequenceKey) else 0
             path = f"{names[number]}{jax.tree_util.keystr(tuple(rest))}"
             is_split = number in split
-            is_differentiated = number in differentiated
+            is_differentiated, fix = number in differentiated, fixes.get(number)
         else:
             name = key.key if isinstance(key, jax.tree_util.DictKey) else str(key)
             path = f"{name}{jax.tree_util.keystr(tuple(rest))}"
-            is_split, is_differentiated = name in split_names, False
+            is_split, is_differentiated, fix = name in split_names, False, None
         if is_differentiated:
-            fix = suggest_split(args[number], differentiated=True)
             leaf = ArgumentLeaf(path, Role.DIFFERENTIATED, _require_inexact(value, path, fix))
         else:
             leaf = _assign_role_by_value(path, value, is_split, micro_batches)
         leaves.append(leaf)
-    _refuse_split_keys(leaves)
+    if micro_batches > 1:
+        _refuse_split_keys(leaves)
     return MicroBatchArguments(tuple(leaves), structure, micro_batches)
 
 
@@ -197,7 +198,7 @@ def _is_legacy_key(array: jax.Array) -> bool:
     return array.shape == (2,) and array.dtype == jnp.uint32
 
 
-def _legacy_key_error(path: str) -> PipelineError:
+def _legacy_key_error(path: str) -> IPUError:
     return check.value_error(
         f"{path} is uint32[2], which is what jax.random.PRNGKey makes, and would be split along "
         "axis 0 into the micro-batches: no part of it is a key",

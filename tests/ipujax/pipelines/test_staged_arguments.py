@@ -281,6 +281,12 @@ def test_legacy_keys_are_not_split(micro_batches: int) -> None:
     np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
+def test_one_micro_batch_gets_a_legacy_key_whole() -> None:
+    w, x, key = normal(0, 3, 2), normal(1, 8, 3), jax.random.PRNGKey(3)
+    value, _ = value_and_grad(draw, micro_batches=1, stages=1)(w, x, key)
+    np.testing.assert_allclose(value, draw(w, x, key), rtol=1e-5)
+
+
 def test_two_rows_of_unsigned_numbers_are_a_batch() -> None:
     step = value_and_grad(lambda w, ids: jnp.mean(w[ids]), micro_batches=2, stages=1)
     value, _ = step(jnp.arange(4.0), jnp.array([1, 3], jnp.uint32))
