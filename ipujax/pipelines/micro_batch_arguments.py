@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.ground import IPUError, parameter_names, suggest_split
+from ipujax.ground import parameter_names, suggest_split
 from ipujax.pipelines.pipeline_stages import Aval, Pytree
 from ipujax.pipelines.single_argument_checks import check
 from lowering import shape_of
@@ -180,31 +180,7 @@ def assign_roles(
         else:
             leaf = _assign_role_by_value(path, value, is_split, micro_batches)
         leaves.append(leaf)
-    if micro_batches > 1:
-        _refuse_split_keys(leaves)
     return MicroBatchArguments(tuple(leaves), structure, micro_batches)
-
-
-def _refuse_split_keys(leaves: Sequence[ArgumentLeaf]) -> None:
-    """Refuses a legacy key in the midst of arrays of other numbers of rows: its halves are none."""
-    split = [leaf for leaf in leaves if leaf.role is Role.SPLIT]
-    for leaf in split:
-        if _is_legacy_key(leaf.value) and any(len(other.value) != 2 for other in split):
-            raise _legacy_key_error(leaf.path)
-
-
-def _is_legacy_key(array: jax.Array) -> bool:
-    """Returns whether an array is of the kind that `jax.random.PRNGKey` makes."""
-    return array.shape == (2,) and array.dtype == jnp.uint32
-
-
-def _legacy_key_error(path: str) -> IPUError:
-    return check.value_error(
-        f"{path} is uint32[2], which is what jax.random.PRNGKey makes, and would be split along "
-        "axis 0 into the micro-batches: no part of it is a key",
-        "pass jax.random.wrap_key_data(key), or make it by jax.random.key; each micro-batch gets "
-        "it folded with its number",
-    )
 
 
 def _require_inexact(value: Any, path: str, fix: str | None) -> jax.Array:
@@ -240,14 +216,18 @@ def _assign_role_by_value(
         is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
         return ArgumentLeaf(path, Role.FOLDED if is_key else Role.WHOLE, array)
     if array.shape[0] % micro_batches or not array.shape[0]:
-        if _is_legacy_key(array):
-            raise _legacy_key_error(path)
+        fix = (
+            "pass a key of jax.random.PRNGKey as jax.random.wrap_key_data(key): each micro-batch "
+            "gets it folded with its number"
+            if array.shape == (2,) and array.dtype == jnp.uint32
+            else f"give a multiple of {micro_batches} rows, or another number of micro_batches; "
+            "what is the same for all micro-batches belongs to an argument that batch_argnums "
+            "does not name"
+        )
         raise check.value_error(
             f"{path} has {array.shape[0]} rows along axis 0, which do not divide into "
             f"{micro_batches} equal micro-batches: it is {array.dtype}{list(array.shape)}",
-            f"give a multiple of {micro_batches} rows, or another number of micro_batches; "
-            "what is the same for all micro-batches belongs to an argument that batch_argnums "
-            "does not name",
+            fix,
         )
     return ArgumentLeaf(path, Role.SPLIT, array)
 

@@ -407,7 +407,7 @@ class SystemOptions(ConfigNode):
       compilation_poplar_options: Options of the engine. With {"debug.allowOutOfMemory": "false"},
         compiling a program that does not fit the tiles raises `ipu.errors.OutOfMemoryError`.
         "opt.internalExchangeOptimisationTarget" is what exchanges between tiles are compiled for:
-        "cycles", the default, "memory", with less code and longer exchanges, or "balanced".
+        "cycles", the default, "memory", with less code, or "balanced"; all take the same cycles.
       gcl_poplar_options: Options of the communication library, for all collectives. "method" is
         the way around a ring: "clockwise_ring" or "anticlockwise_ring", which leave half of the
         links idle, "bidirectional_ring_pair", "meet_in_middle_ring", or "auto", the faster of the

@@ -35,7 +35,6 @@ from lowering.machine.primitives import (
 )
 from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
-from lowering.machine.transfers.exchange_code import ExchangeGoal
 from lowering.machine.transfers.exchanges import HostLink
 
 _TAKES_OPERAND_LAYOUT = VIEWS | {"convert_element_type", "ipu_load", "copy"}
@@ -61,7 +60,6 @@ def model_kernel(
     host: HostLink | None = None,
     iteration: int | None = None,
     numbers: Callable[[object], int] | None = None,
-    goal: ExchangeGoal = "cycles",
 ) -> KernelCost:
     """Models one kernel.
 
@@ -73,11 +71,10 @@ def model_kernel(
       host: the cost of transfers to and from the host.
       iteration: the iteration of the loop whose body it is; None if that does not matter.
       numbers: gives each signature of an operation a number; of this kernel alone by default.
-      goal: what the code of exchanges is compiled for.
     """
     host, numbers = host or HostLink(target=target), numbers or SignatureNumbers()
     return _Kernel(
-        listing, operand_layouts, target, collectives, host, iteration, numbers, goal
+        listing, operand_layouts, target, collectives, host, iteration, numbers
     ).model_items()
 
 
@@ -91,17 +88,15 @@ class _Kernel:
         host: HostLink,
         iteration: int | None,
         numbers: Callable[[object], int],
-        goal: ExchangeGoal,
     ) -> None:
         self.listing, self.target, self._turn = listing, target, iteration
-        self.ledger = Ledger(target, collectives, host, numbers, goal)
+        self.ledger = Ledger(target, collectives, host, numbers)
         self._model = functools.partial(
             model_kernel,
             target=target,
             collectives=collectives,
             host=host,
             numbers=numbers,
-            goal=goal,
         )
         self.shapes = list(listing.shapes)
         self.layouts = Layouts(self.shapes, listing.operands, operand_layouts, target.tiles_per_ipu)

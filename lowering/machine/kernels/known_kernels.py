@@ -34,7 +34,6 @@ from lowering.machine.kernels.totals import KernelCost, SignatureNumbers
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
-from lowering.machine.transfers.exchange_code import ExchangeGoal
 from lowering.machine.transfers.exchanges import HostLink
 
 
@@ -46,13 +45,11 @@ class KernelSettings:
       target: the chip's part that computes.
       host: the cost of transfers to and from the host.
       reorders: whether operations come in an order that has less alive at a time.
-      goal: what the code of exchanges is compiled for.
     """
 
     target: Target
     host: HostLink
     reorders: bool
-    goal: ExchangeGoal
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -124,7 +121,6 @@ class KnownKernels:
                 host=settings.host,
                 iteration=iteration,
                 numbers=self.numbers,
-                goal=settings.goal,
             )
         tiles = tuple(layout.mapping.first_tile if layout else None for layout in run.operands)
         tiles_key = id(cost), tiles

@@ -16,7 +16,6 @@ from lowering.machine.mapping import VECTOR_BYTES, TileMapping
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
-from lowering.machine.transfers.exchange_code import ExchangeGoal
 from lowering.machine.transfers.exchanges import HostLink
 from lowering.machine.transfers.links import (
     external_sync_cycles,
@@ -41,7 +40,6 @@ class Ledger:
       collectives: the costs of operations between replicas.
       host: the cost of transfers to and from the host.
       numbers: gives each signature of an operation a number.
-      goal: what the code of exchanges is compiled for.
     """
 
     def __init__(
@@ -50,10 +48,8 @@ class Ledger:
         collectives: Collectives,
         host: HostLink,
         numbers: Callable[[object], int],
-        goal: ExchangeGoal,
     ) -> None:
-        self.steps, self._target = Supersteps(target, goal), target
-        self._goal: ExchangeGoal = goal
+        self.steps, self._target = Supersteps(target), target
         self.code: dict[object, CodeUse] = {}
         self.calls: list[object] = []
         self._entered: set[Block | None] = set()
@@ -191,7 +187,7 @@ class Ledger:
         bytes_ = 2 * sum(mapping.total_bytes * share for mapping, share in moved)
         slices = Phase("slices", most_bytes / VECTOR_BYTES, most_bytes)
         for costs, (_, times) in zip(costs_by_kind, kinds.kinds, strict=True):
-            body = Supersteps(self._target, self._goal)
+            body = Supersteps(self._target)
             for body_cost in costs:
                 body.append_part(body_cost.trace, body_cost.cycles, body_cost.nodes)
             if moved:

@@ -12,7 +12,6 @@ from lowering.machine.cost import Phase
 from lowering.machine.kernels.totals import Total
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
-from lowering.machine.transfers.exchange_code import ExchangeGoal
 from lowering.machine.transfers.links import exchange_cycles
 
 
@@ -21,12 +20,10 @@ class Supersteps:
 
     Args:
       target: the chip.
-      goal: what the code of exchanges is compiled for.
     """
 
-    def __init__(self, target: Target, goal: ExchangeGoal = "cycles") -> None:
+    def __init__(self, target: Target) -> None:
         self._target = target
-        self._goal: ExchangeGoal = goal
         self._rows: list[tr.Row] = []
         self._parts: list[tuple[int, tr.Trace]] = []
         self._begin = 0
@@ -49,8 +46,7 @@ class Supersteps:
             title = f"{name}/{phase.name}"
             self.append_step("sync", title, origin, self._target.sync_cycles)
             if phase.exchange_bytes:
-                slowdown = phase.exchanged_pieces.slowdown(self._goal)
-                cycles = exchange_cycles(self._target, phase.exchange_bytes * slowdown)
+                cycles = exchange_cycles(self._target, phase.exchange_bytes)
                 self.exchange += cycles
                 self.exchange_bytes += phase.exchange_bytes
                 self.append_step("exchange", title, origin, cycles)
@@ -60,7 +56,7 @@ class Supersteps:
                 self.append_step("compute", title, origin, cycles)
 
     def _repeat_phases(self, name: str, origin: str, phases: Sequence[Phase], repeats: int) -> None:
-        body = Supersteps(self._target, self._goal)
+        body = Supersteps(self._target)
         body._operation = self._operation
         body.run_phases(name, origin, phases)
         self.append_part(

@@ -118,7 +118,7 @@ class MoveTimer:
         clock: IpuClock,
     ) -> TimedPart:
         """Times one superstep of one IPU, in which a tensor is read and written."""
-        steps = Supersteps(self._target, self._options.exchange_goal)
+        steps = Supersteps(self._target)
         total = move_origin.build_total(name, 2 * layout.mapping.total_bytes)
         number = self._account.numbers((name, *move_origin))
         with steps.count_for_total(total, number):

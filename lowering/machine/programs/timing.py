@@ -106,7 +106,6 @@ class ProgramTimer:
             self.target,
             options.host,
             options.reorders,
-            options.exchange_goal,
         )
         self.layouts = SharedLayouts(program, facts.updates_with(options.donated))
         self.kernels: dict[int, KernelCost] = {}

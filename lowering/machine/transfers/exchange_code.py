@@ -60,17 +60,6 @@ class Pieces:
         words = self.received * SOURCE_WORDS + regions * REGION_WORDS + self.sent * SEND_WORDS
         return WORD_BYTES * (EXCHANGE_WORDS + math.ceil(words))
 
-    def slowdown(self, goal: ExchangeGoal = "cycles") -> float:
-        """Returns how many times as long the pieces take as if tiles sent and received at once.
-
-        For memory, a tile that waits for its turn to send does not receive meanwhile.
-
-        Args:
-          goal: what the code is compiled for.
-        """
-        sent_per_received = min(1.0, self.sent / self.received) if self.received else 0.0
-        return 1.0 + sent_per_received * _PART_OF_GOAL[goal]
-
 
 def scattered_pieces(
     bytes_: float, piece_bytes: float = LEAST_PIECE_BYTES, tiles: int | None = None

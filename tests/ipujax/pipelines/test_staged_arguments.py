@@ -266,17 +266,14 @@ def draw(w: Any, x: Any, key: Any) -> Any:
     return jnp.mean(x @ w) + jax.random.uniform(key)
 
 
-@pytest.mark.parametrize("micro_batches", [2, 4])
-def test_legacy_keys_are_not_split(micro_batches: int) -> None:
-    step = value_and_grad(draw, micro_batches=micro_batches, stages=1)
+def test_a_legacy_key_that_does_not_divide_is_refused_with_what_to_pass() -> None:
+    step = value_and_grad(draw, micro_batches=4, stages=1)
     w, x, key = normal(0, 3, 2), normal(1, 8, 3), jax.random.PRNGKey(3)
-    with pytest.raises(
-        PipelineError, match=r"key is uint32\[2\], which is what jax.random.PRNG"
-    ) as e:
+    with pytest.raises(PipelineError, match="key has 2 rows along axis 0") as refusal:
         step(w, x, key)
-    assert "jax.random.wrap_key_data(key)" in str(e.value)
+    assert "jax.random.wrap_key_data(key)" in str(refusal.value)
     value, _ = step(w, x, jax.random.wrap_key_data(key))
-    folded = [jax.random.fold_in(jax.random.wrap_key_data(key), i) for i in range(micro_batches)]
+    folded = [jax.random.fold_in(jax.random.wrap_key_data(key), i) for i in range(4)]
     expected = jnp.mean(x @ w) + jnp.mean(jnp.stack([jax.random.uniform(k) for k in folded]))
     np.testing.assert_allclose(value, expected, rtol=1e-5)
 

@@ -26,21 +26,18 @@ def test_a_receiver_that_poplar_compiled():
     assert Pieces(received=4, regions=4).code_bytes() == 4 * (10 + 1)
 
 
-def test_less_code_is_a_longer_exchange():
+def test_the_goal_says_how_often_addresses_are_set():
     pieces = scattered_pieces(1_280.0)  # ten pieces, as linear mappings have 128 bytes at least
     assert pieces == Pieces(10, 10, 10)
     assert [pieces.code_bytes(goal) for goal in GOALS] == [132, 4 * (3 + 10 + 6 + 10), 96]
-    assert [pieces.slowdown(goal) for goal in GOALS] == [1.0, 1.5, 2.0]
 
 
-def test_what_tiles_send_to_all_at_once_takes_hardly_longer():
+def test_what_comes_in_the_order_of_addresses_has_one():
     """Each of 20 tiles sends its piece once, and receives 19."""
     pieces = shared_pieces(19 * 200.0, 200.0)
     assert pieces == Pieces(19, 1, 1)
     assert [pieces.code_bytes(goal) for goal in GOALS] == [4 * (3 + 19 + 1 + 1)] * 3
-    assert pieces.slowdown("memory") == pytest.approx(1 + 1 / 19)
     assert shared_pieces(0.0, 200.0) == Pieces() == partial_pieces(0)
-    assert Pieces().slowdown("memory") == 1.0
 
 
 def test_pieces_of_layouts_counted_element_by_element():
@@ -79,15 +76,14 @@ def test_pieces_of_a_plan():
     assert stages[0] * stages[1] >= cut.in_channels
 
 
-def test_the_goal_changes_code_and_cycles_of_exchanges_alone():
+def test_the_goal_changes_the_code_of_exchanges_alone():
     def transposed(x, y):
         return jnp.tanh(x @ y).T @ jnp.sin(y)
 
     x = jax.ShapeDtypeStruct((512, 512), jnp.float16)
     profiles = [profile(transposed, x, x, exchange_goal=goal) for goal in GOALS]
     code = [found.memory.by_category["exchange_code"] for found in profiles]
-    cycles = [found.cycles for found in profiles]
     assert code[0] > code[1] > code[2]
-    assert cycles[0] < cycles[1] < cycles[2]
+    assert len({found.cycles for found in profiles}) == 1
     for name in ("variables", "vertex_code", "vertex_state", "control_code", "temporaries"):
         assert len({found.memory.by_category[name] for found in profiles}) == 1
