@@ -73,7 +73,8 @@ def before_elsewhere(schedule: Schedule, stage: int, letter: str) -> list[tuple[
     for (phase, kind_stage), others in schedule.needs_table:
         if (kind_stage, phase) == (stage, letter):
             return [(other, str(other_phase)) for other_phase, other in others]
-    other = stage + {"F": -1, "B": 1}.get(letter, schedule.stages)
+    steps = {"F": -1, "B": 1}
+    other = stage + steps[letter] if letter in steps else schedule.stages
     return [(other, letter)] if 0 <= other < schedule.stages else []
 
 
