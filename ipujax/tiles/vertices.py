@@ -117,11 +117,12 @@ def vertex(
 
     Args:
       function: in JAX, arrays of one tile -> an array, or a pytree of arrays. With `source` its
-        parameters are the input fields of the class of its name, and it gives, from their
-        `jax.ShapeDtypeStruct`s, a dict of those of the output fields; a field in both is an InOut.
-      cycles: a number, or a function of the operands' `jax.ShapeDtypeStruct`s, those that it asks
-        for by name; the planner's estimate if it is None. With one thread they are a worker's, of
-        six tile cycles each; with six the tile's, or six numbers, a worker's each.
+        parameters are the input fields of the class of its name, and it gives, from a
+        `jax.ShapeDtypeStruct` of each, a dict of those of the output fields; a field in both is an
+        InOut.
+      cycles: a number, or a function of the `jax.ShapeDtypeStruct` of operands, those that it
+        asks for by name; the planner's estimate if it is None. With one thread they are a
+        worker's, of six tile cycles each; with six the tile's, or six numbers, a worker's each.
       threads: 1 or 6.
       state: the names of the first parameters, which stay on their tiles and are returned last.
       source: a file in C++ with the class of the vertex.
