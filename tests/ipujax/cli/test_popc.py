@@ -28,7 +28,7 @@ def test_it_lists_vertex_types_with_their_fields(
     assert capsys.readouterr().out.splitlines() == [
         "Vertex Scale<half>",
         "  x: Input<Vector<HALF>>",
-        "  y: Output<Vector<Vector<INT>>>",
+        "  y: Vector<Output<Vector<INT>>>",
         "  n: uint32, 4",
         "Scale<...>",
     ]

@@ -183,11 +183,11 @@ class TileActivityView {
     const share = (step) => (step.cycles * step.runs) / this.report.cycles;
     return [
       { title: "name", value: ({ title }) => title, width: 30, grows: true },
-      { ...numberColumn("IPU", ({ ipu }) => ipu, String, 5), about: "The IPU whose tiles take part." },
-      { ...numberColumn("runs", ({ runs }) => runs, String, 6), about: "How often one call runs it." },
-      { ...numberColumn("cycles", (step) => step.cycles, cycles, 9), about: "Of one run: as long as the busiest tile." },
+      { ...numberColumn("IPU", ({ ipu }) => ipu, String, 6), about: "The IPU whose tiles take part." },
+      { ...numberColumn("runs", ({ runs }) => runs, String, 8), about: "How often one call runs it." },
+      { ...numberColumn("cycles", (step) => step.cycles, cycles, 10), about: "Of one run: as long as the busiest tile." },
       { ...numberColumn("of the call", share, percent, 13), bar: share, about: "All its runs, of the cycles of a call." },
-      { ...numberColumn("tiles", ({ used }) => used, String, 6), about: "Tiles that take part." },
+      { ...numberColumn("tiles", ({ used }) => used, String, 8), about: "Tiles that take part." },
     ];
   }
 
@@ -196,9 +196,9 @@ class TileActivityView {
     return [
       ...this.stepColumns(),
       { ...numberColumn("vertices", (step) => vertices.get(step), String, 11), about: "On all tiles." },
-      { ...numberColumn("busiest", ({ most }) => most, cycles, 9), about: "Cycles of the vertices on the busiest tile." },
-      { ...numberColumn("mean", ({ mean }) => mean, cycles, 9), about: "Cycles of the vertices, the mean of the tiles that take part." },
-      { ...numberColumn("waiting", ({ waits }) => waits, percent, 9), bar: ({ waits }) => waits,
+      { ...numberColumn("busiest", ({ most }) => most, cycles, 10), about: "Cycles of the vertices on the busiest tile." },
+      { ...numberColumn("mean", ({ mean }) => mean, cycles, 10), about: "Cycles of the vertices, the mean of the tiles that take part." },
+      { ...numberColumn("waiting", ({ waits }) => waits, percent, 10), bar: ({ waits }) => waits,
         about: "How long a tile that takes part waits for the busiest, on average." },
     ];
   }
@@ -208,7 +208,7 @@ class TileActivityView {
       ...this.stepColumns(),
       { ...numberColumn("bytes", ({ sum }) => sum, bytes, 10), about: "Received by all tiles in one run." },
       { ...numberColumn("busiest", ({ most }) => most, bytes, 10), about: "Received by the tile that receives most." },
-      { ...numberColumn("waiting", ({ waits }) => waits, percent, 9), bar: ({ waits }) => waits,
+      { ...numberColumn("waiting", ({ waits }) => waits, percent, 10), bar: ({ waits }) => waits,
         about: "How long a tile that takes part waits for the busiest, on average." },
     ];
   }
