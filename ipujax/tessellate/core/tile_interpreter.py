@@ -210,7 +210,8 @@ def _make_primitive(
     gp_filename: str | None,
 ) -> Any:
     """Makes a primitive; `describe` gives outputs, constants, temporaries and cycles."""
-    p = Primitive(pname)
+    p = Primitive(check.require_text(pname, "pname"))
+    check.require_text(vname, "vname")
 
     def find_avals(*avals: Any, **attributes: Any) -> Any:
         outputs = tuple(describe(avals, attributes)[0].values())

@@ -205,6 +205,11 @@ def test_qr() -> None:
         (lambda: tessellate.lax.tile_get_hw_seeds(T), NotImplementedError, "left out"),
         (lambda: tessellate.tile_gather(X, (3,), (0,)), AssertionError, "indices end"),
         (lambda: tessellate.declare_ipu_tile_primitive("V")(abs), ValueError, "end in _p"),
+        (
+            lambda: tessellate.create_ipu_tile_primitive(3, "V", ["x"], {"y": 0}),
+            TypeError,
+            "pname is 3",
+        ),
     ],
 )
 def test_what_is_wrong_raises_what_the_original_raises(wrong: Any, kind: Any, words: str) -> None:
