@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import optax
 
 from ipujax.pipelining_ops import PipelineSchedule
-from lowering.machine.transfers.exchange_code import ExchangeGoal
 from validation.models import bert, conformer, efficientnet, resnet, unet, vit
 from validation.models.layers import cross_entropy
 from validation.models.variables import Variables, struct
@@ -46,7 +45,6 @@ class Setup:
       offload: whether the optimizer's state is kept in streaming memory.
       partials: what sums are kept in.
       popart: whether PopART compiled it, as it does for PyTorch.
-      exchange_goal: what the code of exchanges was compiled for.
       per_example: items that the publisher counts for an example (packed sequences).
       assumptions: what the row does not say.
     """
@@ -65,7 +63,6 @@ class Setup:
     offload: bool = False
     partials: Any = None
     popart: bool = False
-    exchange_goal: ExchangeGoal = "cycles"
     per_example: float = 1.0
     assumptions: tuple[str, ...] = ()
 
@@ -103,7 +100,6 @@ def _resnet50(row: Row) -> Setup:
         schedule=PipelineSchedule.Sequential,
         proportions=(0.15,) * 7,
         popart=torch,
-        exchange_goal="memory",
         assumptions=assumed,
     )
 
@@ -118,7 +114,6 @@ def _resnext101(row: Row) -> Setup:
         global_batch=int(row.workload.get("global_batch") or 6 * 16 * 8),
         optimizer=optax.sgd(0.1, 0.9),
         ipus=2,
-        exchange_goal="balanced",
     )
 
 
@@ -142,7 +137,6 @@ def _efficientnet(row: Row) -> Setup:
         ipus=ipus,
         proportions=(0.15,) * ipus if torch else (0.4,) * ipus,
         popart=torch,
-        exchange_goal="balanced" if torch else "memory",
         assumptions=("group norms, 380x380 images",),
     )
 

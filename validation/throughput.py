@@ -49,7 +49,6 @@ def _update_cycles(setup: Setup, count: int, replicas: int, target: Target) -> f
         setup.proportions,
         setup.partials,
         setup.popart,
-        setup.exchange_goal,
         count,
         replicas,
         target,
@@ -76,7 +75,6 @@ def _update_cycles(setup: Setup, count: int, replicas: int, target: Target) -> f
         target,
         replicas * setup.ipus,
         True,
-        exchange_goal=setup.exchange_goal,
     )
     _known[key] = profile.cycles / UPDATES
     return _known[key]

@@ -35,14 +35,14 @@ def call_watching_modules(
     names = parameter_names(function, positions) or [f"args[{i}]" for i in positions]
     arguments = [*zip(names, args, strict=True), *kwargs.items()]
     modules = {argument: value for argument, value in arguments if is_nnx_module(value)}
-    before = {argument: _leaves(module) for argument, module in modules.items()}
+    leaves_before = {argument: _leaves(module) for argument, module in modules.items()}
     result = function(*args, **kwargs)
-    kept = {id(leaf) for leaf in jax.tree.leaves(result)}
+    returned = {id(leaf) for leaf in jax.tree.leaves(result)}
     lost = [
         f"{argument}{path}"
         for argument, module in modules.items()
         for path, leaf in _leaves(module).items()
-        if before[argument].get(path) is not leaf and id(leaf) not in kept
+        if leaves_before[argument].get(path) is not leaf and id(leaf) not in returned
     ]
     if lost:
         get_logger().warning(

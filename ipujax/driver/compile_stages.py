@@ -189,7 +189,7 @@ class Lowered(BoundToProcess):
     @property
     def program(self) -> ir.Program:
         """The Program for all IPUs of the device, which computes on a host what these do."""
-        return self._emulating_program
+        return self._emulating_program  # protocols take no cached property
 
     @functools.cached_property
     def _emulating_program(self) -> ir.Program:

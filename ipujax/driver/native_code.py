@@ -38,9 +38,9 @@ def open_code_folder() -> Generator[Path]:
       OSError: it cannot be made.
     """
     chosen = executable_cache.cache_folder()
-    own = Path(tempfile.gettempdir()) / f"ipujax-codelets-{os.geteuid()}"
-    with contextlib.nullcontext() if chosen else open_own_folder(own, create=True):
-        yield chosen or own
+    temporary = Path(tempfile.gettempdir()) / f"ipujax-codelets-{os.geteuid()}"
+    with contextlib.nullcontext() if chosen else open_own_folder(temporary, create=True):
+        yield chosen or temporary
 
 
 def load_library(path: Path) -> ctypes.CDLL:

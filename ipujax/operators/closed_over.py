@@ -26,13 +26,12 @@ def lift_closed_over(
       result; these values; and the result, as a pytree of shapes and dtypes.
     """
     closed, results = jaxpr.make_jaxpr(function, return_shape=True)(*operands)
-    places = [n for n, const in enumerate(closed.consts) if jaxpr.is_tracer(const)]
+    traced = [n for n, const in enumerate(closed.consts) if jaxpr.is_tracer(const)]
 
     def run(*arrays: jax.Array) -> list[jax.Array]:
         consts = list(closed.consts)
-        given = arrays[: len(operands)]
-        for place, array in zip(places, arrays[len(operands) :], strict=True):
-            consts[place] = array
-        return jaxpr.run_equations(closed.jaxpr, consts, given)
+        for number, array in zip(traced, arrays[len(operands) :], strict=True):
+            consts[number] = array
+        return jaxpr.run_equations(closed.jaxpr, consts, arrays[: len(operands)])
 
-    return run, [closed.consts[place] for place in places], results
+    return run, [closed.consts[number] for number in traced], results

@@ -95,7 +95,7 @@ class MicroBatchArguments:
 
     @property
     def differ_between_micro_batches(self) -> bool:
-        """Whether two micro-batches are given different arguments; true where there is only one."""
+        """True if micro-batches are given different arguments, or if there is only one."""
         roles = {leaf.role for leaf in self.leaves}
         return self.micro_batches == 1 or not roles.isdisjoint({Role.SPLIT, Role.FOLDED})
 

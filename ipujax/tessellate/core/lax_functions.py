@@ -18,10 +18,6 @@ from ipujax.tessellate.exceptions import unsupported
 Parameters = Mapping[str, Any]
 
 
-def _without(*names: str) -> Callable[[Parameters], dict[str, Any]]:
-    return lambda given: {name: value for name, value in given.items() if name not in names}
-
-
 def _iota(*, dtype: Any, shape: Any, dimension: int) -> jax.Array:
     return lax.broadcasted_iota(dtype, shape, dimension)
 
@@ -50,13 +46,8 @@ _OWN: dict[str, Callable[..., Any]] = {
 _OF_VERTICES: dict[str, Callable[..., Any]] = {"select_n": lax.select}
 """What vertices compute otherwise than JAX: PopLibs takes the first array where a mask holds."""
 
-_LAX_PARAMETERS = {
-    "scatter": _without("update_jaxpr", "update_consts"),
-    "scatter_add": _without("update_jaxpr", "update_consts"),
-    "scatter_mul": _without("update_jaxpr", "update_consts"),
-    "scatter_min": _without("update_jaxpr", "update_consts"),
-    "scatter_max": _without("update_jaxpr", "update_consts"),
-}
+_OF_SCATTERS = ("update_jaxpr", "update_consts")
+"""Parameters of the primitives that their functions in `jax.lax` do not take."""
 
 
 def find_function(
@@ -73,7 +64,7 @@ def find_function(
     if name in _OWN:
         return functools.partial(_OWN[name], **parameters)
     if primitive_has_batching(primitive) and hasattr(lax, name):
-        known = _LAX_PARAMETERS.get(name, dict)(parameters)
+        known = {key: value for key, value in parameters.items() if key not in _OF_SCATTERS}
         return functools.partial(getattr(lax, name), **known)
     if primitive_has_impl(primitive):
         return functools.partial(primitive.impl, **parameters)

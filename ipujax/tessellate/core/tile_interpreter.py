@@ -21,6 +21,7 @@ from ipujax.tessellate.core.tile_interpreter_primitives import (
     make_ipu_vertex_constant_info,
     make_ipu_vertex_inputs,
     make_ipu_vertex_outputs,
+    primitive_clone,
 )
 from ipujax.tessellate.exceptions import check, require, unknown_primitive
 from ipujax.tessellate.older_jax import Primitive
@@ -44,6 +45,22 @@ def register_ipu_tile_primitive(primitive: Any, translation: Translation) -> Non
     if primitive.name in _REGISTRY:
         raise unknown_primitive(f"primitive '{primitive.name}' is registered already")
     _REGISTRY[primitive.name] = (primitive, translation)
+
+
+def register_in_place(primitive: Any, translation: Translation) -> Any:
+    """Lets `tile_map` take a primitive that writes its result over its first operand.
+
+    Args:
+      primitive: the one that does not.
+      translation: as for `register_ipu_tile_primitive`.
+
+    Returns:
+      The new primitive, `<name>_inplace`.
+    """
+    clone = primitive_clone(primitive, f"{primitive.name}_inplace")
+    clone.num_inout_alias_args = 1
+    register_ipu_tile_primitive(clone, translation)
+    return clone
 
 
 def get_ipu_tile_primitive_translation(pname: str) -> tuple[Any, Translation]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,10 @@ from jax import lax
 
 from ipujax import poplar
 from ipujax.tessellate.core.tile_common_utils import get_ipu_type_name
-from ipujax.tessellate.core.tile_interpreter import register_ipu_tile_primitive
+from ipujax.tessellate.core.tile_interpreter import (
+    register_in_place,
+    register_ipu_tile_primitive,
+)
 from ipujax.tessellate.core.tile_interpreter_primitives import (
     IpuTileMapEquation,
     make_ipu_vertex_attributes,
@@ -19,7 +23,6 @@ from ipujax.tessellate.core.tile_interpreter_primitives import (
     make_ipu_vertex_inout_info,
     make_ipu_vertex_name_templated,
     make_ipu_vertex_out_info,
-    primitive_clone,
     primitive_num_inout_alias_args,
 )
 from ipujax.tessellate.exceptions import require
@@ -82,25 +85,20 @@ def ipu_binary_primitive_translation(
     )
 
 
-def _register_in_place(primitive: Any) -> Any:
-    clone = primitive_clone(primitive, f"{primitive.name}_inplace")
-    clone.num_inout_alias_args = 1
-    register_ipu_tile_primitive(clone, ipu_binary_primitive_translation)
-    return clone
-
-
 for _name in _OPERATIONS:
     register_ipu_tile_primitive(getattr(lax, f"{_name}_p"), ipu_binary_primitive_translation)
 
-add_inplace_p = _register_in_place(lax.add_p)
-atan2_inplace_p = _register_in_place(lax.atan2_p)
-div_inplace_p = _register_in_place(lax.div_p)
-max_inplace_p = _register_in_place(lax.max_p)
-min_inplace_p = _register_in_place(lax.min_p)
-mul_inplace_p = _register_in_place(lax.mul_p)
-pow_inplace_p = _register_in_place(lax.pow_p)
-rem_inplace_p = _register_in_place(lax.rem_p)
-sub_inplace_p = _register_in_place(lax.sub_p)
+_in_place = functools.partial(register_in_place, translation=ipu_binary_primitive_translation)
+
+add_inplace_p = _in_place(lax.add_p)
+atan2_inplace_p = _in_place(lax.atan2_p)
+div_inplace_p = _in_place(lax.div_p)
+max_inplace_p = _in_place(lax.max_p)
+min_inplace_p = _in_place(lax.min_p)
+mul_inplace_p = _in_place(lax.mul_p)
+pow_inplace_p = _in_place(lax.pow_p)
+rem_inplace_p = _in_place(lax.rem_p)
+sub_inplace_p = _in_place(lax.sub_p)
 
 
 def _scaled(name: str, vertex: str, sign: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,14 +11,17 @@ from jax import lax
 
 from ipujax.tessellate.core.tile_array import TileShardedArray
 from ipujax.tessellate.core.tile_common_utils import get_ipu_type_name
-from ipujax.tessellate.core.tile_interpreter import register_ipu_tile_primitive, tile_map
+from ipujax.tessellate.core.tile_interpreter import (
+    register_in_place,
+    register_ipu_tile_primitive,
+    tile_map,
+)
 from ipujax.tessellate.core.tile_interpreter_primitives import (
     IpuTileMapEquation,
     make_ipu_vertex_in_info,
     make_ipu_vertex_inout_info,
     make_ipu_vertex_name_templated,
     make_ipu_vertex_out_info,
-    primitive_clone,
     primitive_num_inout_alias_args,
 )
 from ipujax.tessellate.exceptions import unsupported
@@ -81,36 +85,31 @@ def ipu_unary_primitive_translation(
     )
 
 
-def _register_in_place(primitive: Any) -> Any:
-    clone = primitive_clone(primitive, f"{primitive.name}_inplace")
-    clone.num_inout_alias_args = 1
-    register_ipu_tile_primitive(clone, ipu_unary_primitive_translation)
-    return clone
-
-
 for _name in _OPERATIONS:
     register_ipu_tile_primitive(getattr(lax, f"{_name}_p"), ipu_unary_primitive_translation)
 
-abs_inplace_p = _register_in_place(lax.abs_p)
-asin_inplace_p = _register_in_place(lax.asin_p)
-cbrt_inplace_p = _register_in_place(lax.cbrt_p)
-ceil_inplace_p = _register_in_place(lax.ceil_p)
-erf_inplace_p = _register_in_place(lax.erf_p)
-exp_inplace_p = _register_in_place(lax.exp_p)
-expm1_inplace_p = _register_in_place(lax.expm1_p)
-floor_inplace_p = _register_in_place(lax.floor_p)
-is_finite_inplace_p = _register_in_place(lax.is_finite_p)
-log_inplace_p = _register_in_place(lax.log_p)
-log1p_inplace_p = _register_in_place(lax.log1p_p)
-neg_inplace_p = _register_in_place(lax.neg_p)
-population_count_inplace_p = _register_in_place(lax.population_count_p)
-round_inplace_p = _register_in_place(lax.round_p)
-rsqrt_inplace_p = _register_in_place(lax.rsqrt_p)
-sign_inplace_p = _register_in_place(lax.sign_p)
-sin_inplace_p = _register_in_place(lax.sin_p)
-sqrt_inplace_p = _register_in_place(lax.sqrt_p)
-tan_inplace_p = _register_in_place(lax.tan_p)
-tanh_inplace_p = _register_in_place(lax.tanh_p)
+_in_place = functools.partial(register_in_place, translation=ipu_unary_primitive_translation)
+
+abs_inplace_p = _in_place(lax.abs_p)
+asin_inplace_p = _in_place(lax.asin_p)
+cbrt_inplace_p = _in_place(lax.cbrt_p)
+ceil_inplace_p = _in_place(lax.ceil_p)
+erf_inplace_p = _in_place(lax.erf_p)
+exp_inplace_p = _in_place(lax.exp_p)
+expm1_inplace_p = _in_place(lax.expm1_p)
+floor_inplace_p = _in_place(lax.floor_p)
+is_finite_inplace_p = _in_place(lax.is_finite_p)
+log_inplace_p = _in_place(lax.log_p)
+log1p_inplace_p = _in_place(lax.log1p_p)
+neg_inplace_p = _in_place(lax.neg_p)
+population_count_inplace_p = _in_place(lax.population_count_p)
+round_inplace_p = _in_place(lax.round_p)
+rsqrt_inplace_p = _in_place(lax.rsqrt_p)
+sign_inplace_p = _in_place(lax.sign_p)
+sin_inplace_p = _in_place(lax.sin_p)
+sqrt_inplace_p = _in_place(lax.sqrt_p)
+tan_inplace_p = _in_place(lax.tan_p)
+tanh_inplace_p = _in_place(lax.tanh_p)
 
 
 def _translate_conversion(
