@@ -24,6 +24,7 @@ from ipujax.poplar.codelets import Codelet, Field
 from ipujax.poplar.cpp_compiler import (
     compile_library,
     has_wide_accesses,
+    needs_one_thread,
     preprocess,
     refuse_what_hosts_lack,
 )
@@ -176,6 +177,7 @@ class CppSource:
         refuse_what_hosts_lack(tokens)
         self._has_vectors = has_wide_accesses(tokens)
         self._has_loops = any(token.text == "loop" for token in tokens)
+        self._runs_alone = needs_one_thread(tokens)
         self.classes = {each.name: each for each in find_vertex_classes(tokens)}
 
     def make_codelets(self) -> list[Codelet]:
@@ -194,7 +196,10 @@ class CppSource:
         return self._compile({name: made})[0]
 
     def _compile(self, wanted: Mapping[str, VertexClass]) -> list[Codelet]:
-        glue = "\n".join(_glue_of(n, *item) for n, item in enumerate(wanted.items()))
+        glue = "\n".join(
+            _glue_of(n, name, each, runs_alone=self._runs_alone)
+            for n, (name, each) in enumerate(wanted.items())
+        )
         path = compile_library(
             self._preprocessed, glue, self.name, self._flags, checks_alignment=self._has_vectors
         )
@@ -237,7 +242,7 @@ def read_source(source: Any, *arguments: Any, compileFlags: str = "") -> CppSour
     return CppSource(text, name, Path(name).parent, split)
 
 
-def _glue_of(number: int, name: str, each: VertexClass) -> str:
+def _glue_of(number: int, name: str, each: VertexClass, *, runs_alone: bool) -> str:
     visits = " ".join(f'function("{field}", vertex.{field});' for field in each.fields)
     fields, visible = f"Fields{number}", '__attribute__((visibility("default")))'
     return f"""namespace ipujax {{
@@ -250,7 +255,7 @@ struct {fields} {{
 }}
 extern "C" {{
 {visible} XLA_FFI_Error *ipujax_run_{number}(XLA_FFI_CallFrame *frame) {{
-  return ipujax::run<ipujax::{fields}>(frame);
+  return ipujax::run<ipujax::{fields}, {str(runs_alone).lower()}>(frame);
 }}
 {visible} const char *ipujax_describe_{number}() {{
   return ipujax::describe<ipujax::{fields}>();

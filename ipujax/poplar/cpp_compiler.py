@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import os
 import re
 import shlex
@@ -24,13 +25,16 @@ from ipujax.poplar.user_places import user_place
 INCLUDE = Path(__file__).parent / "include"
 # No exceptions, as on the chip; short vectors are read through pointers to their elements.
 FLAGS = (
-    "-std=c++17 -O2 -fPIC -fno-strict-aliasing -fno-exceptions -ffp-contract=off -w "
-    "-fdiagnostics-color=never -fvisibility=hidden"
+    "-std=c++17 -O2 -ftree-vectorize -fPIC -fno-strict-aliasing -fno-exceptions -ffp-contract=off "
+    "-w -fdiagnostics-color=never -fvisibility=hidden"
 ).split()
 _CHECKS_OF_ALIGNMENT = ("-fsanitize=alignment", "-fno-sanitize-recover=alignment")
 _WIDE_ACCESS = re.compile(r"(?:float|half|u?char|u?short|u?int)[248]|reinterpret_cast|vector_size")
 SHOWN_LINES = 40
 _ERROR = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: .*$", re.M)
+_SHARED_BY_THREADS = {"static", "thread_local"}
+_NEVER_CHANGES = {"const", "constexpr", "inline"}
+_PRINTS = {"printf", "puts", "putchar", "cout", "cerr"}
 _ASSEMBLY = {"asm", "__asm__", "__asm"}
 _TARGET = re.compile(r'\btarget\s*\(\s*"(?:supervisor|worker)"\s*\)')
 _BUILTIN = "__builtin_ipu_"
@@ -110,6 +114,15 @@ def refuse_what_hosts_lack(tokens: Sequence[Token]) -> None:
 def has_wide_accesses(tokens: Sequence[Token]) -> bool:
     """Returns whether a text may read or write several elements at once."""
     return any(_WIDE_ACCESS.fullmatch(token.text) for token in tokens)
+
+
+def needs_one_thread(tokens: Sequence[Token]) -> bool:
+    """Returns whether vertices may share variables, or an order in which they print."""
+    words = [token.text for token in tokens]
+    return any(word in _PRINTS for word in words) or any(
+        word in _SHARED_BY_THREADS and after not in _NEVER_CHANGES
+        for word, after in itertools.pairwise(words)
+    )
 
 
 @functools.cache

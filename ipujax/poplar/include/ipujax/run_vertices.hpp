@@ -7,13 +7,13 @@
 
 #include <csetjmp>
 #include <cstdio>
-#include <cstring>
 #include <string>
 #include <type_traits>
-#include <vector>
 
+#include <ipujax/call_frame.hpp>
+#include <ipujax/shared_work.hpp>
+#include <ipujax/tile_memory.hpp>
 #include <poplar/Vertex.hpp>
-#include <xla/ffi/api/c_api.h>
 
 // Codelets with short vectors are compiled with checks of alignment, which call a handler before an
 // access that would fail on the chip. It returns to where `MisalignedAccess` waits.
@@ -31,9 +31,6 @@ namespace ipujax {
 
 using poplar::Access;
 using poplar::Edge;
-
-constexpr std::size_t GUARD_BYTES = 16;
-constexpr char GUARD = char(0xa5);
 
 template <class Value> std::string typeName() {
   using Number = std::remove_cv_t<Value>;
@@ -158,70 +155,17 @@ template <class Fields> const char *describe() {
   return text.c_str();
 }
 
-// The memory of one vertex: each region has guard bytes before and after it, and is aligned to no
-// more than its field asks for.
-class TileMemory {
-public:
-  struct Region {
-    std::string name;
-    std::size_t offset, bytes;
-  };
-  std::vector<Region> regions;
-
-  void add(const char *name, std::size_t bytes, std::size_t alignment) {
-    const std::size_t step = 2 * alignment;
-    const std::size_t offset = (end + GUARD_BYTES + alignment - 1) / step * step + alignment;
-    regions.push_back({name, offset, bytes});
-    end = offset + bytes;
-  }
-  void allocate() {
-    storage.assign(end + GUARD_BYTES + LARGEST_ALIGNMENT, GUARD);
-    const std::size_t beyond = reinterpret_cast<std::uintptr_t>(storage.data()) % LARGEST_ALIGNMENT;
-    base = storage.data() + (LARGEST_ALIGNMENT - beyond);
-  }
-  char *at(std::size_t region) { return base + regions[region].offset; }
-
-  // The first field beyond whose end, or before whose begin, something was written; "" if none.
-  std::string overwritten() const {
-    std::size_t last = 0;
-    for (std::size_t i = 0; i < regions.size(); ++i) {
-      for (std::size_t place = last; place < regions[i].offset; ++place)
-        if (base[place] != GUARD)
-          return i && place < last + GUARD_BYTES ? regions[i - 1].name : regions[i].name;
-      last = regions[i].offset + regions[i].bytes;
-    }
-    for (std::size_t place = last; place < last + GUARD_BYTES; ++place)
-      if (base[place] != GUARD)
-        return regions.empty() ? "" : regions.back().name;
-    return "";
-  }
-
-  // The field that an address belongs to; "" if none.
-  std::string fieldAt(const char *address) {
-    for (std::size_t i = 0; i < regions.size(); ++i)
-      if (address >= at(i) && address < at(i) + regions[i].bytes)
-        return regions[i].name;
-    return "";
-  }
-
-private:
-  static constexpr std::size_t LARGEST_ALIGNMENT = 64;
-  std::vector<char> storage;
-  char *base = nullptr;
-  std::size_t end = 0;
-};
-
 // The sizes of the rows of each field: {1} for a scalar, {n} for a vector.
 using RowSizes = std::vector<std::vector<std::int64_t>>;
 
-// A vertex on its memory.
-template <class Fields> class VertexRunner {
+// A vertex whose fields are connected with memory of a tile.
+template <class Fields> class ConnectedVertex {
 public:
   using Type = typename Fields::Type;
   Type vertex{};
   TileMemory memory;
 
-  explicit VertexRunner(const RowSizes &sizes) {
+  explicit ConnectedVertex(const RowSizes &sizes) {
     std::size_t number = 0;
     forConnected([&](const char *name, auto connected, auto &) {
       using Traits = decltype(connected);
@@ -230,20 +174,11 @@ public:
       ++number;
     });
     memory.allocate();
-    for (std::size_t region = 0; region < memory.regions.size(); ++region)
-      std::memset(memory.at(region), 0, memory.regions[region].bytes);
     connect(sizes);
   }
 
-  template <class Function> void forConnected(Function function) {
-    Fields::visit(vertex, [&](const char *name, auto &field) {
-      using Field = std::remove_reference_t<decltype(field)>;
-      if constexpr (Connected<Field>::value)
-        function(name, Connected<Field>{}, field);
-    });
-  }
-
-  void copyPlain(char *state, bool toVertex) {
+  // Copies the plain fields from or to their bytes.
+  static void copyPlain(Type &vertex, char *state, bool toVertex) {
     Fields::visit(vertex, [&](const char *, auto &field) {
       using Field = std::remove_reference_t<decltype(field)>;
       if constexpr (!Connected<Field>::value) {
@@ -256,44 +191,29 @@ public:
     });
   }
 
-  void compute() {
-    if constexpr (std::is_base_of_v<poplar::MultiVertex, Type>)
-      for (unsigned worker = 0; worker < poplar::MultiVertex::numWorkers(); ++worker)
-        vertex.compute(worker);
-    else
-      vertex.compute();
-  }
-
-  // Runs `compute`; returns whether all of its accesses are aligned.
-  bool computeAligned() {
-    if (setjmp(waiting))
-      return false;
-    compute();
-    return true;
-  }
-
-  // Worker cycles of a Vertex, tile cycles of the others, as the loops that `compute` runs say; -1
-  // if that stops at an access that is not aligned.
-  std::int64_t countLoops() {
-    if (setjmp(waiting))
-      return -1;
-    std::uint64_t slowest = 0;
+  // Calls `compute`, for all workers of a MultiVertex; `beforeEach` comes before each call.
+  template <class Function> static void compute(Type &vertex, Function beforeEach) {
     if constexpr (std::is_base_of_v<poplar::MultiVertex, Type>)
       for (unsigned worker = 0; worker < poplar::MultiVertex::numWorkers(); ++worker) {
-        poplar::loopSlots = 0;
+        beforeEach();
         vertex.compute(worker);
-        slowest = poplar::loopSlots > slowest ? poplar::loopSlots : slowest;
       }
     else {
-      poplar::loopSlots = 0;
+      beforeEach();
       vertex.compute();
-      slowest = poplar::loopSlots;
     }
-    return slowest * (std::is_base_of_v<poplar::Vertex, Type> ? 1 : 6);
   }
 
 private:
   std::vector<std::vector<char>> rows; // the fields within fields of rank 2
+
+  template <class Function> void forConnected(Function function) {
+    Fields::visit(vertex, [&](const char *name, auto &field) {
+      using Field = std::remove_reference_t<decltype(field)>;
+      if constexpr (Connected<Field>::value)
+        function(name, Connected<Field>{}, field);
+    });
+  }
 
   void connect(const RowSizes &sizes) {
     std::size_t number = 0, region = 0;
@@ -323,6 +243,22 @@ private:
   }
 };
 
+// Worker cycles of a Vertex, tile cycles of the others, as the loops that `compute` runs say; -1 if
+// that stops at an access that is not aligned.
+template <class Fields> std::int64_t countLoops(typename Fields::Type &vertex) {
+  if (setjmp(waiting))
+    return -1;
+  std::uint64_t slowest = 0;
+  auto takeWorker = [&] {
+    slowest = poplar::loopSlots > slowest ? poplar::loopSlots : slowest;
+    poplar::loopSlots = 0;
+  };
+  poplar::loopSlots = 0;
+  ConnectedVertex<Fields>::compute(vertex, takeWorker);
+  takeWorker();
+  return slowest * (std::is_base_of_v<poplar::Vertex, typename Fields::Type> ? 1 : 6);
+}
+
 template <class Value, class = void> struct HasEstimate : std::false_type {};
 template <class Value>
 struct HasEstimate<Value, std::void_t<decltype(std::declval<const Value &>().getCycleEstimate())>>
@@ -332,144 +268,202 @@ struct HasEstimate<Value, std::void_t<decltype(std::declval<const Value &>().get
 // not say. `sizes` has, for each connected field, the number of its rows and the size of each.
 template <class Fields>
 std::int64_t estimate(const std::int64_t *sizes, const char *state, bool hasLoops) {
+  using Type = typename Fields::Type;
   RowSizes extents;
-  typename Fields::Type probe{};
+  Type probe{};
   Fields::visit(probe, [&](const char *, auto &field) {
     if constexpr (Connected<std::remove_reference_t<decltype(field)>>::value) {
       extents.emplace_back(sizes + 1, sizes + 1 + sizes[0]);
       sizes += 1 + sizes[0];
     }
   });
-  VertexRunner<Fields> runner(extents);
-  runner.copyPlain(const_cast<char *>(state), true);
-  const typename Fields::Type &vertex = runner.vertex;
-  if constexpr (HasEstimate<typename Fields::Type>::value)
-    return std::int64_t(vertex.getCycleEstimate());
-  return hasLoops ? runner.countLoops() : -1;
+  ConnectedVertex<Fields> connected(extents);
+  Type &vertex = connected.vertex;
+  connected.copyPlain(vertex, const_cast<char *>(state), true);
+  if constexpr (HasEstimate<Type>::value)
+    return std::int64_t(const_cast<const Type &>(vertex).getCycleEstimate());
+  return hasLoops ? countLoops<Fields>(vertex) : -1;
 }
 
-inline XLA_FFI_Error *makeError(XLA_FFI_CallFrame *frame, const std::string &message) {
-  XLA_FFI_Error_Create_Args args{};
-  args.struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE;
-  args.message = message.c_str();
-  args.errc = XLA_FFI_Error_Code_INVALID_ARGUMENT;
-  return frame->api->XLA_FFI_Error_Create(&args);
-}
-
-inline bool answerMetadata(XLA_FFI_CallFrame *frame) {
-  XLA_FFI_Extension_Base *extension = frame->extension_start;
-  if (extension == nullptr || extension->type != XLA_FFI_Extension_Metadata)
-    return false;
-  XLA_FFI_Metadata *metadata = reinterpret_cast<XLA_FFI_Metadata_Extension *>(extension)->metadata;
-  metadata->api_version.major_version = XLA_FFI_API_MAJOR;
-  metadata->api_version.minor_version = XLA_FFI_API_MINOR;
-  metadata->traits = 0;
-  metadata->state_type_id = XLA_FFI_TypeId{0};
-  return true;
-}
-
-// The only attribute of a call: which vertices they are, for messages.
-inline std::int64_t numberOfGroup(XLA_FFI_CallFrame *frame) {
-  const auto *scalar = static_cast<XLA_FFI_Scalar *>(frame->attrs.attrs[0]);
-  return *static_cast<std::int64_t *>(scalar->value);
-}
-
-// One operand of a call: [vertices or 1, bytes of a vertex].
-struct Operand {
-  char *data;
-  std::int64_t count, bytes;
-  Operand(void *buffer, std::size_t element) {
-    const auto *given = static_cast<XLA_FFI_Buffer *>(buffer);
-    data = static_cast<char *>(given->data), count = given->dims[0], bytes = element;
-    for (std::int64_t i = 1; i < given->rank; ++i)
-      bytes *= given->dims[i];
-  }
-  char *of(std::int64_t vertex) const { return data + (count == 1 ? 0 : vertex * bytes); }
+// The values of one connected field of all vertices of a call.
+struct FieldValues {
+  Buffer operand, result;
+  bool isWritten;
+  std::size_t elementBytes;
 };
 
-// A vertex as it is before it runs: fields that are not public begin anew with each.
-template <class Type, bool = std::is_copy_constructible_v<Type>> class VertexCopy {
-public:
-  explicit VertexCopy(const Type &vertex) : copy(vertex) {}
-  void copyTo(Type &vertex) const {
-    vertex.~Type();
-    new (&vertex) Type(copy);
-  }
-
-private:
-  Type copy;
-};
-template <class Type> class VertexCopy<Type, false> {
-public:
-  explicit VertexCopy(const Type &) {}
-  void copyTo(Type &) const {}
-};
-
-// Operands: for each connected field what it holds and, at rank 2, the sizes of its rows; then, if
-// there are plain fields, their bytes. Results: the written fields, then the plain fields' bytes.
-template <class Fields> XLA_FFI_Error *run(XLA_FFI_CallFrame *frame) {
-  if (answerMetadata(frame))
-    return nullptr;
-  typename Fields::Type probe{};
+// What a call gives and takes. Operands: for each connected field what it holds and, at rank 2, the
+// sizes of its rows; then, if there are plain fields, their bytes. Results: the written fields, then
+// the plain fields' bytes. An operand of one row is that of all vertices.
+struct Call {
+  std::vector<FieldValues> fields;
   RowSizes sizes;
-  std::vector<Operand> operands, results;
-  std::vector<bool> written;
-  int argument = 0, result = 0;
-  std::size_t stateBytes = 0;
+  Buffer state, newState;
+  std::int64_t vertices = -1, group = 0;
+};
+
+// Reads a call; returns whether its operands and results are those of the vertex type.
+template <class Fields> bool readCall(XLA_FFI_CallFrame *frame, Call &call) {
+  CallReader reader(frame);
+  typename Fields::Type probe{};
+  std::int64_t stateBytes = 0;
+  auto takeVertices = [&](const Buffer &result) {
+    reader.require(call.vertices == -1 || call.vertices == result.count);
+    call.vertices = result.count;
+  };
   Fields::visit(probe, [&](const char *, auto &field) {
     using Field = std::remove_reference_t<decltype(field)>;
     if constexpr (Connected<Field>::value) {
-      const std::size_t element = sizeof(typename Connected<Field>::Element);
-      operands.emplace_back(frame->args.args[argument++], element);
-      if constexpr (Connected<Field>::rank == 2) {
-        const auto *rows = static_cast<XLA_FFI_Buffer *>(frame->args.args[argument++]);
-        const auto *first = static_cast<std::int32_t *>(rows->data);
-        sizes.emplace_back(first, first + rows->dims[0]);
-      } else
-        sizes.push_back({std::int64_t(operands.back().bytes / element)});
-      written.push_back(Connected<Field>::access != Access::READ);
-      if (written.back())
-        results.emplace_back(frame->rets.rets[result++], element);
+      using Traits = Connected<Field>;
+      constexpr XLA_FFI_DataType type = dataType<typename Traits::Element>();
+      FieldValues values{reader.takeOperand(type), {}, Traits::access != Access::READ,
+                         sizeof(typename Traits::Element)};
+      const std::int64_t size = values.operand.size;
+      call.sizes.push_back({size});
+      if constexpr (Traits::rank == 2)
+        call.sizes.back() = reader.takeRowSizes(size);
+      reader.require(Traits::rank || size == 1);
+      if (values.isWritten) {
+        values.result = reader.takeResult(type);
+        reader.require(values.result.size == size);
+        takeVertices(values.result);
+      }
+      call.fields.push_back(values);
     } else
       stateBytes += sizeof(Field);
   });
   if (stateBytes) {
-    operands.emplace_back(frame->args.args[argument++], 1);
-    results.emplace_back(frame->rets.rets[result++], 1);
+    call.state = reader.takeOperand(XLA_FFI_DataType_U8);
+    call.newState = reader.takeResult(XLA_FFI_DataType_U8);
+    reader.require(call.state.size == stateBytes && call.newState.size == stateBytes);
+    reader.require(call.state.count == 1 || call.state.count == call.newState.count);
+    takeVertices(call.newState);
   }
-  VertexRunner<Fields> runner(sizes);
-  const VertexCopy<typename Fields::Type> atFirst(runner.vertex);
-  auto copy = [&](std::size_t region, std::size_t rows, char *outside, bool inwards) {
-    for (; rows; --rows, ++region) {
-      const std::size_t bytes = runner.memory.regions[region].bytes;
-      std::memcpy(inwards ? runner.memory.at(region) : outside,
-                  inwards ? outside : runner.memory.at(region), bytes);
-      outside += bytes;
+  for (const FieldValues &values : call.fields)
+    reader.require(values.operand.count == 1 || values.operand.count == call.vertices);
+  call.group = reader.takeGroup();
+  return reader.isDone() && call.vertices >= 0;
+}
+
+// What the first of the vertices that went wrong did; "" if none has.
+struct Failure {
+  std::mutex mutex;
+  std::int64_t vertex = -1;
+  std::string what;
+};
+
+// Runs vertices of a call one after the other, on the memory of one tile.
+template <class Fields> class Batch {
+public:
+  explicit Batch(const Call &call) : connected(call.sizes), call(call) {
+    std::size_t region = 0;
+    for (std::size_t field = 0; field < call.fields.size(); ++field) {
+      const FieldValues &values = call.fields[field];
+      std::size_t begin = 0;
+      for (const std::int64_t size : call.sizes[field]) {
+        const std::size_t bytes = size * values.elementBytes;
+        char *inside = connected.memory.at(region++);
+        auto move = [&](const Buffer &buffer) {
+          const std::size_t step = buffer.count == 1 ? 0 : buffer.size * values.elementBytes;
+          return Move{inside, buffer.data + begin, bytes, step};
+        };
+        if (values.isWritten || values.operand.count > 1)
+          arriving.push_back(move(values.operand));
+        else
+          std::memcpy(inside, values.operand.data + begin, bytes);
+        if (values.isWritten)
+          leaving.push_back(move(values.result));
+        begin += bytes;
+      }
     }
-  };
-  for (std::int64_t vertex = 0; vertex < results[0].count; ++vertex) {
-    std::size_t region = 0, output = 0;
-    atFirst.copyTo(runner.vertex);
-    for (std::size_t field = 0; field < sizes.size(); region += sizes[field++].size())
-      if (vertex == 0 || written[field] || operands[field].count > 1)
-        copy(region, sizes[field].size(), operands[field].of(vertex), true);
-    if (stateBytes)
-      runner.copyPlain(operands.back().of(vertex), true);
-    const bool isAligned = runner.computeAligned();
-    const std::string broken = isAligned ? runner.memory.overwritten() : "";
-    if (!isAligned || !broken.empty())
-      return makeError(frame, (isAligned ? "<wrote outside: group " : "<misaligned: group ") +
-                                  std::to_string(numberOfGroup(frame)) + " vertex " +
-                                  std::to_string(vertex) + " field " +
-                                  (isAligned ? broken : runner.memory.fieldAt(misaligned)) + ">");
-    region = 0;
-    for (std::size_t field = 0; field < sizes.size(); region += sizes[field++].size())
-      if (written[field])
-        copy(region, sizes[field].size(), results[output++].of(vertex), false);
-    if (stateBytes)
-      runner.copyPlain(results.back().of(vertex), false);
   }
-  return nullptr;
+
+  // Runs some vertices; returns whether none did anything wrong.
+  bool run(SharedWork::Part part, Failure &failure) {
+    if (setjmp(waiting))
+      return report(failure, "<misaligned: group ", connected.memory.fieldAt(misaligned));
+    runVertices(part);
+    return isIntact || report(failure, "<wrote outside: group ", connected.memory.overwritten());
+  }
+
+private:
+  using Type = typename Fields::Type;
+  struct Move {
+    char *inside, *outside; // of vertex 0
+    std::size_t bytes, step;
+  };
+  ConnectedVertex<Fields> connected;
+  const Call &call;
+  std::vector<Move> arriving, leaving;
+  volatile std::int64_t running = 0; // read after a jump
+  bool isIntact = true;
+
+  __attribute__((noinline)) void runVertices(SharedWork::Part part) {
+    for (std::int64_t vertex = part.first; vertex < part.last; ++vertex) {
+      running = vertex;
+      for (const Move &move : arriving)
+        std::memcpy(move.inside, move.outside + vertex * move.step, move.bytes);
+      runVertex(vertex);
+      if (!(isIntact = connected.memory.isIntact()))
+        return;
+      for (const Move &move : leaving)
+        std::memcpy(move.outside + vertex * move.step, move.inside, move.bytes);
+    }
+  }
+
+  // A copy runs where there can be one: fields that are not public begin anew with each vertex, and
+  // the compiler keeps in registers what no pointer can reach.
+  void runVertex(std::int64_t vertex) {
+    if constexpr (std::is_copy_constructible_v<Type>) {
+      Type copy(connected.vertex);
+      computeWithState(copy, vertex);
+    } else
+      computeWithState(connected.vertex, vertex);
+  }
+  void computeWithState(Type &each, std::int64_t vertex) {
+    const std::int64_t row = call.state.count == 1 ? 0 : vertex;
+    connected.copyPlain(each, call.state.data + row * call.state.size, true);
+    connected.compute(each, [] {});
+    connected.copyPlain(each, call.newState.data + vertex * call.newState.size, false);
+  }
+
+  bool report(Failure &failure, const char *what, const char *field) const {
+    const std::int64_t vertex = running;
+    std::lock_guard<std::mutex> lock(failure.mutex);
+    if (failure.vertex < 0 || vertex < failure.vertex) {
+      failure.vertex = vertex;
+      failure.what = what + std::to_string(call.group) + " vertex " + std::to_string(vertex) +
+                     " field " + field + ">";
+    }
+    return false;
+  }
+};
+
+constexpr std::int64_t VERTICES_OF_A_PART = 32;
+
+// Runs the vertices of a call. `runsAlone`: one after the other, on one thread.
+template <class Fields, bool runsAlone> XLA_FFI_Error *run(XLA_FFI_CallFrame *frame) {
+  if (answerMetadata(frame))
+    return nullptr;
+  struct Task {
+    Call call;
+    Failure failure;
+  } task;
+  if (!readCall<Fields>(frame, task.call))
+    return makeError(frame, "a codelet in C++ is called with other operands than its fields");
+  auto runParts = [](SharedWork &work, void *data) {
+    Task &task = *static_cast<Task *>(data);
+    auto part = work.take();
+    if (part.first >= part.last)
+      return;
+    Batch<Fields> batch(task.call);
+    for (; part.first < part.last; part = work.take())
+      if (!batch.run(part, task.failure))
+        return work.stop();
+  };
+  const std::int64_t vertices = task.call.vertices;
+  SharedWork::run(frame, vertices, runsAlone ? vertices + 1 : VERTICES_OF_A_PART, runParts, &task);
+  return task.failure.vertex < 0 ? nullptr : makeError(frame, task.failure.what);
 }
 
 } // namespace ipujax
