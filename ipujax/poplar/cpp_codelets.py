@@ -52,8 +52,8 @@ PLAIN_FIELDS = "plain fields"
 _READS, _WRITES = (0, 2), (1, 2)  # of poplar::Access
 _WIDE = {"DOUBLE": np.float64, "LONGLONG": np.int64, "UNSIGNED_LONGLONG": np.uint64}
 _FAILURE = re.compile(
-    r"<(?P<what>wrote outside|misaligned): "
-    r"group (?P<group>\d+) vertex (?P<vertex>\d+) field (?P<field>.*?)>"
+    r" (?P<what>writes outside of|accesses by vectors, and not aligned,) "
+    r"field '(?P<field>.*?)' \(vertex (?P<vertex>\d+) of group (?P<group>\d+)\)"
 )
 
 
@@ -362,7 +362,9 @@ def _run_batch(
             one = group.shape_of(name)
             results[name] = jax.ShapeDtypeStruct((count, *one.shape), one.dtype)
     call = jax.ffi.ffi_call(vertex.target, [*results.values()], vmap_method="sequential")
-    return dict(zip(results, call(*given, group=np.int64(group.number)), strict=True))
+    label = f"codelet '{group.codelet.name}' in '{group.vertices[0].compute_set.name}'"
+    written = call(*given, group=np.int64(group.number), label=label)
+    return dict(zip(results, written, strict=True))
 
 
 def explain_failure(error: Exception, groups: Iterable[VertexGroup]) -> poplar_error | None:
@@ -372,7 +374,7 @@ def explain_failure(error: Exception, groups: Iterable[VertexGroup]) -> poplar_e
     group = next(each for each in groups if each.number == int(found["group"]))
     vertex = group.vertices[int(found["vertex"])]
     tensor = vertex.connections.get(found["field"], "a value of its own")
-    if found["what"] == "misaligned":
+    if "aligned" in found["what"]:
         return graph_program_compilation_error(
             f"{vertex} on tile {vertex.tile} reads or writes field '{found['field']}', {tensor}, "
             "with vectors that are wider than it is aligned to",

@@ -91,15 +91,17 @@ public:
     require(total == 0);
     return sizes;
   }
-  // The only attribute: which vertices they are, for messages.
-  std::int64_t takeGroup() {
-    const XLA_FFI_Attrs &all = frame->attrs;
-    if (require(all.size == 1 && all.types[0] == XLA_FFI_AttrType_SCALAR)) {
-      const auto *scalar = static_cast<XLA_FFI_Scalar *>(all.attrs[0]);
-      if (require(scalar->dtype == XLA_FFI_DataType_S64))
-        return *static_cast<std::int64_t *>(scalar->value);
-    }
-    return 0;
+  // The attributes: which vertices they are, as a number and in words, for messages.
+  void takeAttributes(std::int64_t &group, std::string &label) {
+    const XLA_FFI_Attrs &all = frame->attrs; // sorted by their names
+    if (!require(all.size == 2 && all.types[0] == XLA_FFI_AttrType_SCALAR &&
+                 all.types[1] == XLA_FFI_AttrType_STRING))
+      return;
+    const auto *scalar = static_cast<XLA_FFI_Scalar *>(all.attrs[0]);
+    const auto *text = static_cast<XLA_FFI_ByteSpan *>(all.attrs[1]);
+    label.assign(text->ptr, text->len);
+    if (require(scalar->dtype == XLA_FFI_DataType_S64))
+      group = *static_cast<std::int64_t *>(scalar->value);
   }
 
   bool require(bool condition) { return fits = fits && condition; }

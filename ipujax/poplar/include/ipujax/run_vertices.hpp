@@ -146,6 +146,9 @@ template <class Fields> const char *describe() {
     } else {
       static_assert(std::is_trivially_copyable_v<Field>,
                     "a field is connected (Input, Output, InOut) or plain data");
+      using Plain = std::remove_all_extents_t<Field>;
+      static_assert(!std::is_pointer_v<Plain> && !std::is_member_pointer_v<Plain>,
+                    "a plain field holds numbers: a pointer is not one of a tile's memory");
       describePlain(text, offset, field);
       offset += sizeof(Field);
     }
@@ -293,13 +296,14 @@ struct FieldValues {
 };
 
 // What a call gives and takes. Operands: for each connected field what it holds and, at rank 2, the
-// sizes of its rows; then, if there are plain fields, their bytes. Results: the written fields, then
-// the plain fields' bytes. An operand of one row is that of all vertices.
+// sizes of its rows; then, if there are plain fields, their bytes. Results: the written fields,
+// then the plain fields' bytes. An operand of one row is that of all vertices.
 struct Call {
   std::vector<FieldValues> fields;
   RowSizes sizes;
   Buffer state, newState;
   std::int64_t vertices = -1, group = 0;
+  std::string label;
 };
 
 // Reads a call; returns whether its operands and results are those of the vertex type.
@@ -341,7 +345,7 @@ template <class Fields> bool readCall(XLA_FFI_CallFrame *frame, Call &call) {
   }
   for (const FieldValues &values : call.fields)
     reader.require(values.operand.count == 1 || values.operand.count == call.vertices);
-  call.group = reader.takeGroup();
+  reader.takeAttributes(call.group, call.label);
   return reader.isDone() && call.vertices >= 0;
 }
 
@@ -381,9 +385,12 @@ public:
   // Runs some vertices; returns whether none did anything wrong.
   bool run(SharedWork::Part part, Failure &failure) {
     if (setjmp(waiting))
-      return report(failure, "<misaligned: group ", connected.memory.fieldAt(misaligned));
+      return report(failure, " accesses by vectors, and not aligned, field '",
+                    connected.memory.fieldAt(misaligned));
     runVertices(part);
-    return isIntact || report(failure, "<wrote outside: group ", connected.memory.overwritten());
+    if (isIntact)
+      return true;
+    return report(failure, " writes outside of field '", connected.memory.overwritten());
   }
 
 private:
@@ -432,8 +439,8 @@ private:
     std::lock_guard<std::mutex> lock(failure.mutex);
     if (failure.vertex < 0 || vertex < failure.vertex) {
       failure.vertex = vertex;
-      failure.what = what + std::to_string(call.group) + " vertex " + std::to_string(vertex) +
-                     " field " + field + ">";
+      failure.what = call.label + what + field + "' (vertex " + std::to_string(vertex) +
+                     " of group " + std::to_string(call.group) + ")";
     }
     return false;
   }

@@ -50,7 +50,7 @@ public:
 
 private:
   using Clock = std::chrono::steady_clock;
-  static constexpr double WORTH_SHARING = 50e-6; // seconds: some times what it takes to wake threads
+  static constexpr double WORTH_SHARING = 50e-6; // seconds: much more than waking a thread takes
 
   XLA_FFI_CallFrame *const frame;
   const std::int64_t count, step;
