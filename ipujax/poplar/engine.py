@@ -35,7 +35,6 @@ from ipujax.poplar.stream_connections import StreamConnections
 from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.tile_memory import (
     check_memory,
-    has_planned_operations,
     list_steps,
     list_tensors,
 )
@@ -315,7 +314,7 @@ class Engine:
         if target.ipus > 1:
             planned = spread_over_ipus(planned, target.chip, target.ipus)
         steps = list_steps(self._graph, self._lowering.steps, [self._program(program)])
-        if has_planned_operations(self._program(program)):
+        if any(map(self._lowering.steps.is_planned, self._program(program).walk())):
             work_space = planned.memory.tile_categories["temporaries"]
             steps.append(PlacedStep("operations that the planner lays out", work_space))
         buffers = self._graph.remote_buffers.values()

@@ -20,7 +20,12 @@ from ipujax.poplar.element_access import State, read_elements, variables_of, wri
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.graph_parts import ComputeSet, DataStream, RemoteBuffer
 from ipujax.poplar.stream_connections import StreamConnections
-from ipujax.poplar.superstep_costs import compute_set_cost, copy_cost, elementwise_cost
+from ipujax.poplar.superstep_costs import (
+    compute_set_cost,
+    copy_cost,
+    elementwise_cost,
+    planned_cost,
+)
 from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.vertex_groups import VertexGroup, group_vertices, run_groups
 
@@ -76,7 +81,8 @@ class StepLowering:
                 groups = self.groups_of(program.compute_set)
                 return compute_set_cost(self.graph, program.name, groups)
             case programs.Operation():
-                return elementwise_cost(self.graph, program)
+                find_cost = planned_cost if program.cycles is None else elementwise_cost
+                return find_cost(self.graph, program)
             case programs.PrintTensor():
                 tensor = program.tensor
                 return Superstep(name=program.title, host_bytes=_bytes_of(tensor))
@@ -95,6 +101,14 @@ class StepLowering:
                     host_bytes=0 if is_remote else moved,
                     remote_bytes=moved if is_remote else 0,
                 )
+
+    def is_planned(self, program: programs.Program) -> bool:
+        """Returns whether a step is an operation that is laid out with the whole program.
+
+        In graphs of several IPUs there is none: each operation is planned by itself, on its IPUs.
+        """
+        is_operation = isinstance(program, programs.Operation) and program.cycles is None
+        return is_operation and self.graph.getTarget().ipus == 1
 
     def accesses(self, program: programs.Program) -> tuple[list[int], list[int]]:
         """Returns what one step reads, and what it writes: variables and remote buffers."""
@@ -149,7 +163,7 @@ class StepLowering:
                 take = functools.partial(self.streams.take, stream.name)
                 values = io_callback(take, shape, ordered=True)
                 return self._write_from_host(program, values, state)
-            case programs.Operation() if program.cycles is None:
+            case programs.Operation() if self.is_planned(program):
                 with jax.named_scope(_scope_name(program.name)):
                     return {**state, **self._operate(program, state)}
             case _:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 import heapq
 import inspect
 import math
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 
-from ipujax.operators import Superstep, TileNumbers, tile_cycles_of
+from ipujax.operators import (
+    LAUNCH_CYCLES,
+    Superstep,
+    TileNumbers,
+    cycles_of_function,
+    tile_cycles_of,
+)
 from ipujax.poplar.cpp_codelets import estimate_cycles
 from ipujax.poplar.exchanges import find_exchange, join_between_ipus
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.graph_parts import Vertex
 from ipujax.poplar.program import Operation
+from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.vertex_groups import VertexGroup, run_vertex, split_by_plain_fields
 
 
@@ -97,6 +106,51 @@ def elementwise_cost(graph: Graph, operation: Operation) -> Superstep:
         sent=TileNumbers.from_array(moved.sent),
         between_ipus=join_between_ipus(moved),
     )
+
+
+def planned_cost(graph: Graph, operation: Operation) -> Superstep:
+    """Returns what an operation that the planner lays out costs in a graph of several IPUs.
+
+    It runs on the IPUs of its largest operand, on all of their tiles: the planner says how long on
+    a chip of so many. Each of these IPUs gets all of the other operands, and sends what it has of
+    the results to the IPUs where these lie.
+    """
+    target = graph.getTarget()
+    largest = max(operation.inputs or operation.outputs, key=lambda tensor: tensor.numElements())
+    ipus = np.unique(graph.tile_of[largest.elements] // target.tiles)
+    others = [tensor for tensor in operation.inputs if tensor is not largest]
+    before = find_exchange(graph, _edges_to_ipus(graph, others, ipus), inwards=True)
+    after = find_exchange(graph, _edges_to_ipus(graph, operation.outputs, ipus), inwards=False)
+    chip = dc.replace(target.chip, tiles_per_ipu=len(ipus) * target.tiles)
+    operands = [
+        jax.ShapeDtypeStruct(tensor.elements.shape, tensor.type.dtype)
+        for tensor in operation.inputs
+    ]
+    # The step has a launch and a sync of its own, as the first that the planner counts.
+    own_cycles = LAUNCH_CYCLES + chip.sync_cycles
+    cycles = cycles_of_function(lambda arrays: operation.function(*arrays), operands, chip)
+    takes_part = np.repeat(np.isin(np.arange(target.ipus), ipus), target.tiles).astype(np.int64)
+    return Superstep(
+        name=operation.name,
+        kind=operation.name,
+        vertices=TileNumbers.from_array(takes_part),
+        tile_cycles=TileNumbers.from_array(max(0, cycles - own_cycles) * takes_part),
+        between_ipus=join_between_ipus(before, after),
+    )
+
+
+def _edges_to_ipus(
+    graph: Graph, tensors: Sequence[Tensor], ipus: np.ndarray
+) -> list[tuple[np.ndarray, np.ndarray, int]]:
+    """Returns tensors as `find_exchange` takes them, needed on each of some IPUs, on like tiles."""
+    edges: list[tuple[np.ndarray, np.ndarray, int]] = []
+    tiles = graph.getTarget().tiles
+    for tensor in tensors:
+        elements = tensor.elements.reshape(-1)
+        for ipu in ipus:
+            where = ipu * tiles + graph.tile_of[elements] % tiles
+            edges.append((elements[:, None], where, tensor.type.size))
+    return edges
 
 
 def _cycles_of_tiles(graph: Graph, cycles: dict[Vertex, float]) -> np.ndarray:

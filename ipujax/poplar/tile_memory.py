@@ -38,7 +38,7 @@ def list_tensors(graph: Graph) -> list[PlacedTensor]:
 def list_steps(
     graph: Graph, lowering: StepLowering, all_programs: Iterable[programs.Program]
 ) -> list[PlacedStep]:
-    """Returns compute sets and elementwise operations, each once, with copies of remote data."""
+    """Returns compute sets and operations on given tiles, each once, with copies of remote data."""
     target = graph.getTarget()
     shape = (target.getNumIPUs(), target.getTilesPerIPU())
     found: dict[object, PlacedStep] = {}
@@ -46,19 +46,13 @@ def list_steps(
         for part in each.walk():
             if not isinstance(part, (programs.Execute, programs.Operation)):
                 continue
-            if isinstance(part, programs.Operation) and part.cycles is None:
+            if lowering.is_planned(part):
                 continue
             key = part.compute_set if isinstance(part, programs.Execute) else part
             if key not in found:
                 copies = lowering.cost_of(part).temporaries(target.getNumTiles())
                 found[key] = PlacedStep(part.name, copies.reshape(shape))
     return [*found.values()]
-
-
-def has_planned_operations(program: programs.Program) -> bool:
-    """Returns whether the planner lays out some of a program's operations, with work space."""
-    operations = (part for part in program.walk() if isinstance(part, programs.Operation))
-    return any(operation.cycles is None for operation in operations)
 
 
 def check_memory(

@@ -180,7 +180,7 @@ def test_of_several_vertices_that_go_wrong_the_first_is_named() -> None:
     iterations = np.full(500, 3000, i32)
     iterations[[417, 121, 300]] += 1
     for _ in range(3):
-        with pytest.raises(poplar.graph_program_compilation_error, match="vertex 121 .*tile 121 "):
+        with pytest.raises(poplar.graph_program_compilation_error, match=r"vertex 121 .*tile 121 "):
             make_slow_engine(iterations).run(0)
 
 
@@ -199,6 +199,6 @@ def test_within_a_function_the_error_names_codelet_compute_set_field_and_vertex(
     compiled = ipu.compile(lambda n: poplar.call(build, n))
     with pytest.raises(
         jax.errors.JaxRuntimeError,
-        match="codelet 'Slow' in 'slow' writes outside of field '[yz]' \\(vertex 2 of group 0\\)",
+        match=r"codelet 'Slow' in 'slow' writes outside of field '[yz]' \(vertex 2 of group 0\)",
     ):
         compiled(np.array([5, 5, 1001, 5], i32))

@@ -125,3 +125,45 @@ def test_a_virtual_graph_is_one_of_the_ipus() -> None:
     (added,) = [c for c in engine.report().compute_sets if c.name.startswith("add")]
     assert added.ipu == 1
     assert not any(step.kind == "inter_ipu" for step in engine.report().steps)
+
+
+def product_report(ipus: int, first_tile: int, last_tile: int) -> ipu.report.Report:
+    """The report of a product of two matrices on some of the tiles; its numbers are checked."""
+    model = poplar.IPUModel()
+    model.numIPUs = ipus
+    device = model.createDevice()
+    graph = poplar.Graph(device)
+    part = graph.createVirtualGraph(first_tile, last_tile)
+    a = part.addVariable(poplar.FLOAT, [256, 256], "a")
+    b = part.addVariable(poplar.FLOAT, [256, 128], "b")
+    for tensor, value in ((a, 1.5), (b, 2.0)):
+        poputil.mapTensorLinearly(part, tensor)
+        graph.setInitialValue(tensor, value)
+    steps = program.Sequence()
+    out = poplin.matMul(part, a, b, steps)
+    graph.createHostRead("out", out)
+    engine = poplar.Engine(graph, steps)
+    engine.loadAndRun(device)
+    np.testing.assert_array_equal(engine.readTensor("out"), np.full((256, 128), 256 * 3.0))
+    return engine.report()
+
+
+def test_a_product_on_one_of_several_ipus_costs_what_it_does_alone() -> None:
+    alone, within = product_report(1, 0, TILES), product_report(2, TILES, 2 * TILES)
+    assert within.cycles == alone.cycles
+    (product,) = [c for c in within.compute_sets if c.tile_cycles.any()]
+    assert product.ipu == 1
+    assert not within.exchanges
+
+
+def test_a_product_over_two_ipus_moves_operands_and_partial_results_between_them() -> None:
+    report = product_report(2, 0, 2 * TILES)
+    half = 256 * 128 * 4 // 2
+    # `a` stays where it lies: each IPU gets half of `b`, and the other's partials of half of `out`.
+    moved = {each.ipu: each for each in report.exchanges}
+    for each in moved.values():
+        assert each.received_bytes.sum() == pytest.approx(2 * half, rel=0.2)
+        assert each.sent_bytes.sum() == pytest.approx(2 * half, rel=0.2)
+    assert sum(each.received_bytes.sum() for each in moved.values()) == 4 * half
+    (between,) = [s for s in report.steps if s.kind == "inter_ipu" and s.ipu == 0]
+    assert between.cycles > 2 * half / 1000
