@@ -134,6 +134,8 @@ __all__ = [
 Graph.of_some_tiles = _VirtualGraph
 
 _LEFT_OUT = {
+    "Executable": "an Engine compiles its programs; ipu.compile of poplar.call saves one",
+    "compileGraph": "an Engine compiles its programs; ipu.compile of poplar.call saves one",
     "HostFunction": "the host takes part by streams and their callbacks",
     "PerfEstimatorTable": "PopLibs' operations have the planner's cycles",
     "VertexPerfEstimator": "PopLibs' operations have the planner's cycles",

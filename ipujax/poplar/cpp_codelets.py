@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 PLAIN_FIELDS = "plain fields"
 """The hidden field with the bytes of the plain fields, which vertices keep from run to run."""
 
+WORD_BYTES = 4
+
 _READS, _WRITES = (0, 2), (1, 2)  # of poplar::Access
 _WIDE = {"DOUBLE": np.float64, "LONGLONG": np.int64, "UNSIGNED_LONGLONG": np.uint64}
 _FAILURE = re.compile(
@@ -362,9 +364,25 @@ def _run_batch(
             one = group.shape_of(name)
             results[name] = jax.ShapeDtypeStruct((count, *one.shape), one.dtype)
     call = jax.ffi.ffi_call(vertex.target, [*results.values()], vmap_method="sequential")
+    words = [_begins_at_word(group, name) for name in fields if name != PLAIN_FIELDS]
     label = f"codelet '{group.codelet.name}' in '{group.vertices[0].compute_set.name}'"
-    written = call(*given, group=np.int64(group.number), label=label)
+    written = call(
+        *given,
+        group=np.int64(group.number),
+        label=label,
+        words=np.int64(sum(begins_at_word << place for place, begins_at_word in enumerate(words))),
+    )
     return dict(zip(results, written, strict=True))
+
+
+def _begins_at_word(group: VertexGroup, name: str) -> bool:
+    """Returns whether all rows of a field begin at a whole word: variables do on each tile."""
+    ends = np.cumsum((0, *group.rows[name]))[:-1]
+    elements = group.elements[name].reshape(len(group.vertices), -1)
+    first = elements[:, ends[ends < elements.shape[1]]]
+    starts = np.asarray(group.vertices[0].compute_set.graph.starts)
+    offsets = first - starts[np.searchsorted(starts, first, side="right") - 1]
+    return bool((offsets * group.codelet.fields[name].type.size % WORD_BYTES == 0).all())
 
 
 def explain_failure(error: Exception, groups: Iterable[VertexGroup]) -> poplar_error | None:

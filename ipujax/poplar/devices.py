@@ -92,6 +92,7 @@ class Target:
         return self.type
 
 
+@check.guard
 class Device:
     """A device: virtual IPUs of one target."""
 
@@ -105,6 +106,19 @@ class Device:
     def getId(self) -> int:
         """The number of the device."""
         return self._id
+
+    def createVirtualDevice(self, tilesPerIPU: int) -> Device:
+        """Returns a device of the same IPUs with fewer tiles each, their first ones."""
+        tiles = check.require_integer(tilesPerIPU, "tilesPerIPU", at_least=1)
+        if tiles > self._target.tiles:
+            raise check.value_error(
+                f"tilesPerIPU is {tiles}", f"the IPUs have {self._target.tiles} tiles each"
+            )
+        return Device(dc.replace(self._target, tiles=tiles), self._id)
+
+    def supportsRemoteBuffers(self) -> bool:
+        """Returns whether graphs may have remote buffers: always."""
+        return True
 
     def attach(self) -> bool:
         """Attaches; always possible."""
@@ -142,6 +156,11 @@ class IPUModel:
 @check.guard
 class DeviceManager:
     """What hands out devices: virtual IPUs of the second generation."""
+
+    @classmethod
+    def createDeviceManager(cls) -> DeviceManager:
+        """Returns a manager."""
+        return cls()
 
     def getDevices(self, type: TargetType = TargetType.IPU, numIpus: int = 1) -> list[Device]:
         """Returns the devices of so many IPUs: one."""

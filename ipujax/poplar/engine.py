@@ -145,6 +145,12 @@ class Engine:
         self.load(device)
         self.run(index)
 
+    def disableExecutionProfiling(self) -> None:
+        """Changes nothing: reports are modelled, whatever has run."""
+
+    def enableExecutionProfiling(self) -> None:
+        """Changes nothing: reports are modelled, whatever has run."""
+
     def _program(self, index: int) -> programs.Program:
         index = check.require_integer(index, "index", at_least=0)
         if index >= len(self._programs):

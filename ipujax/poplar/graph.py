@@ -31,6 +31,7 @@ from ipujax.poplar.graph_parts import (
     Vertex,
 )
 from ipujax.poplar.program import require_program
+from ipujax.poplar.regions import sort_into_contiguous_regions
 from ipujax.poplar.tensors import Interval, Tensor
 from ipujax.poplar.user_places import user_place
 from ipujax.poplar.vertex_connections import connect_field, set_field_size, set_field_value
@@ -174,7 +175,7 @@ class Graph:
             elements for each tile.
         """
         if isinstance(what, Vertex):
-            what.tile = int(self.tiles_of_root(self._require_tile(tile, str(what))))
+            what.put_on_tile(int(self.tiles_of_root(self._require_tile(tile, str(what)))))
             return
         elements = self.require_tensor(what).elements
         if not isinstance(tile, (list, tuple)):
@@ -207,6 +208,20 @@ class Graph:
                 mapping[tiles[start]].append(Interval(start, end))
             start = end
         return mapping
+
+    def getSortedContiguousRegions(
+        self, t: Tensor, regions: Sequence[Interval], removeAliasedIntervals: bool = False
+    ) -> list[list[Interval]]:
+        """Returns intervals in the order of memory, those that follow each other there together.
+
+        Args:
+          t: the tensor.
+          regions: intervals of its flattened elements, such as `getTileMapping` gives for a tile.
+          removeAliasedIntervals: of places that are one element, keep the first alone.
+        """
+        drops_aliases = check.require_flag(removeAliasedIntervals, "removeAliasedIntervals")
+        tensor = self.require_tensor(t)
+        return sort_into_contiguous_regions(tensor, regions, drops_aliases=drops_aliases)
 
     def _require_tile(self, tile: Any, what: str) -> int:
         tile = check.require_integer(tile, "the tile")
@@ -257,7 +272,7 @@ class Graph:
         Args:
           cs: the compute set.
           vertexType: the name of a codelet, or a function in JAX.
-          connections: tensors by field; values for plain fields.
+          connections: tensors by field; values for plain fields, and for an `Input` of one element.
         """
         if check.require_instance(cs, ComputeSet, "cs").graph is not self.root:
             raise graph_object_creation_error(

@@ -69,6 +69,7 @@ class Vertex:
       tile: its tile; `NO_TILE` before it is set.
       cycles: the estimate that has been set for it, if any.
       flops: the floating-point operations that have been set for it.
+      constants: what inputs hold that have been given as numbers, on the vertex's tile.
     """
 
     compute_set: ComputeSet
@@ -83,10 +84,17 @@ class Vertex:
     tile: int = NO_TILE
     cycles: float | None = None
     flops: int = 0
+    constants: list[Tensor] = dc.field(default_factory=list)
 
     def __getitem__(self, field: str) -> FieldRef:
         self.codelet.require_field(field)
         return FieldRef(self, field)
+
+    def put_on_tile(self, tile: int) -> None:
+        """Puts it on a tile, by its number in the whole graph, with its constants."""
+        self.tile = tile
+        for constant in self.constants:
+            constant.graph.tile_of[constant.elements] = tile
 
     def set_plain(self, field: str, value: Any) -> None:
         """Sets what a plain field holds at first."""

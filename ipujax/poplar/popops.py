@@ -18,6 +18,7 @@ from ipujax.poplar.popops_elementwise import FORMS
 from ipujax.poplar.popops_reductions import Operation as Operation
 from ipujax.poplar.popops_reductions import ReduceParams as ReduceParams
 from ipujax.poplar.popops_reductions import SingleReduceOp as SingleReduceOp
+from ipujax.poplar.popops_reductions import allTrue as allTrue
 from ipujax.poplar.popops_reductions import reduce as reduce
 from ipujax.poplar.popops_reductions import reduceMany as reduceMany
 from ipujax.poplar.popops_reductions import reduceWithOutput as reduceWithOutput

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.poplar.element_types import Type, type_of_dtype
-from ipujax.poplar.exceptions import check, index_error
+from ipujax.poplar.element_types import BOOL, Type, type_of_dtype
+from ipujax.poplar.exceptions import check, index_error, type_error
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.library_operations import Operand, add_planned, read_rest
 from ipujax.poplar.program import Sequence
@@ -111,6 +111,18 @@ def reduce(graph: Graph, in_: Tensor, *arguments: Any) -> Tensor:
     if params.update:
         raise check.value_error("an update needs an output", "call reduceWithOutput")
     return _add(graph, in_, out_type, None, dims, params, prog, *names)
+
+
+@check.guard
+def allTrue(graph: Graph, A: Tensor, prog: Sequence, debugContext: str = "") -> Tensor:
+    """Adds the question whether all elements of a tensor of BOOL are true; returns its scalar."""
+    check.require_instance(A, Tensor, "A")
+    if A.type != BOOL:
+        raise type_error(
+            f"allTrue of {A}", where=user_place(), fix="compare its elements first, as popops.neq"
+        )
+    params = ReduceParams(Operation.LOGICAL_AND)
+    return _add(graph, A, None, None, range(A.rank()), params, prog, debugContext)
 
 
 @check.guard

@@ -12,8 +12,13 @@ from ipujax.operators import linear_tile_bounds
 from ipujax.poplar.element_types import Type
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.graph import Graph
+from ipujax.poplar.graph_parts import NO_TILE
 from ipujax.poplar.library_operations import addCodelets as addCodelets
 from ipujax.poplar.library_operations import map_tensor_linearly
+from ipujax.poplar.program import Copy
+from ipujax.poplar.program import Sequence as ProgramSequence
+from ipujax.poplar.regions import splitRegions as splitRegions
+from ipujax.poplar.regions import splitRegionsBetweenWorkers as splitRegionsBetweenWorkers
 from ipujax.poplar.tensors import Interval, Tensor
 from ipujax.poplar.user_places import user_place
 
@@ -116,6 +121,57 @@ def templateVertex(name: str, *arguments: Type | bool | int | str) -> str:
         for each in arguments
     ]
     return f"{name}<{','.join(words)}>" if words else name
+
+
+@check.guard
+def duplicate(graph: Graph, in_: Tensor, p: ProgramSequence, debugContext: str = "") -> Tensor:
+    """Adds a copy of a tensor to a program, and returns the copy, which is on the same tiles."""
+    out = graph.clone(in_, debugContext)
+    p.add(Copy(in_, out))
+    return out
+
+
+@check.guard
+def cloneToIpu(graph: Graph, t: Tensor, dstIPU: int, name: str = "") -> Tensor:
+    """Adds a variable like a tensor, on tiles of an IPU with the numbers that its own have there.
+
+    Args:
+      graph: the graph with the tiles of all IPUs.
+      t: the tensor.
+      dstIPU: the IPU.
+      name: the variable's name.
+    """
+    target = check.require_instance(graph, Graph, "graph").getTarget()
+    ipu = check.require_integer(dstIPU, "dstIPU", at_least=0)
+    if ipu >= target.getNumIPUs():
+        raise index_error(
+            f"there is no IPU {ipu}",
+            where=user_place(),
+            fix=f"give one of {target.getNumIPUs()}, from 0 on",
+        )
+    out = graph.clone(t, name)
+    tiles = graph.tile_of[t.elements]
+    moved = np.where(tiles == NO_TILE, NO_TILE, ipu * target.tiles + tiles % target.tiles)
+    graph.tile_of[out.elements] = moved
+    return out
+
+
+@check.guard
+def copyToIpu(
+    graph: Graph, t: Tensor, prog: ProgramSequence, dstIPU: int, name: str = ""
+) -> Tensor:
+    """Adds a copy of a tensor to another IPU to a program, and returns the copy.
+
+    Args:
+      graph: the graph with the tiles of all IPUs.
+      t: the tensor.
+      prog: the sequence.
+      dstIPU: the IPU.
+      name: the copy's name.
+    """
+    out = cloneToIpu(graph, t, dstIPU, name)
+    prog.add(Copy(t, out))
+    return out
 
 
 @check.guard

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ipujax.poplar.exceptions import check, graph_connection_error, index_error, type_error
 from ipujax.poplar.graph_parts import FieldRef, Vertex
 from ipujax.poplar.tensors import Tensor, concat
@@ -26,6 +28,10 @@ def connect_field(graph: Graph, field: FieldRef, tensor: Any) -> None:
             )
         vertex.set_plain(name, tensor)
         return
+    if _is_number(tensor) and declared.rank == 0 and not declared.is_written:
+        tensor = graph.addConstant(declared.type, [], tensor, f"{vertex.codelet.name}/{name}")
+        vertex.constants.append(tensor)
+        vertex.put_on_tile(vertex.tile)
     if field.index is not None:
         rows = vertex.row_tensors[name]
         rows[field.index] = graph.require_tensor(tensor)
@@ -48,6 +54,10 @@ def connect_field(graph: Graph, field: FieldRef, tensor: Any) -> None:
         )
     vertex.rows[name] = tuple(row.numElements() for row in rows)
     vertex.connections[name] = tensor
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, np.number, np.bool_))
 
 
 def _rows_of_connection(graph: Graph, vertex: Vertex, name: str, tensor: Any) -> list[Tensor]:

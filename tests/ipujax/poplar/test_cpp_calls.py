@@ -49,7 +49,7 @@ OPERANDS = [
 """Three vertices: rows of 2 and 3 elements, their sizes, four counts, a sum, the plain fields."""
 
 RESULTS = [((3, 4), i32), ((3,), f32), ((3, 4), u8)]
-ATTRIBUTES: dict[str, Any] = {"group": np.int64(0), "label": "vertices"}
+ATTRIBUTES: dict[str, Any] = {"group": np.int64(0), "label": "vertices", "words": np.int64(-1)}
 
 
 def with_operand(place: int, value: Any) -> dict[str, Any]:

@@ -91,30 +91,35 @@ public:
     require(total == 0);
     return sizes;
   }
-  // The attributes: which vertices they are, as a number and in words, for messages.
-  void takeAttributes(std::int64_t &group, std::string &label) {
-    const XLA_FFI_Attrs &all = frame->attrs; // sorted by their names
-    if (!require(all.size == 2 && all.types[0] == XLA_FFI_AttrType_SCALAR &&
-                 all.types[1] == XLA_FFI_AttrType_STRING))
-      return;
-    const auto *scalar = static_cast<XLA_FFI_Scalar *>(all.attrs[0]);
-    const auto *text = static_cast<XLA_FFI_ByteSpan *>(all.attrs[1]);
-    label.assign(text->ptr, text->len);
-    if (require(scalar->dtype == XLA_FFI_DataType_S64))
-      group = *static_cast<std::int64_t *>(scalar->value);
+  // The attributes in the order of their names. Those that do not fit are 0 or "".
+  std::int64_t takeNumber() {
+    const auto *scalar = static_cast<XLA_FFI_Scalar *>(takeAttribute(XLA_FFI_AttrType_SCALAR));
+    return require(scalar && scalar->dtype == XLA_FFI_DataType_S64)
+               ? *static_cast<std::int64_t *>(scalar->value)
+               : 0;
+  }
+  std::string takeText() {
+    const auto *text = static_cast<XLA_FFI_ByteSpan *>(takeAttribute(XLA_FFI_AttrType_STRING));
+    return require(text) ? std::string(text->ptr, text->len) : "";
   }
 
   bool require(bool condition) { return fits = fits && condition; }
   // Whether all have been taken, and fit.
   bool isDone() const {
-    return fits && operand == frame->args.size && result == frame->rets.size;
+    return fits && operand == frame->args.size && result == frame->rets.size &&
+           attribute == frame->attrs.size;
   }
 
 private:
   XLA_FFI_CallFrame *frame;
-  std::int64_t operand = 0, result = 0;
+  std::int64_t operand = 0, result = 0, attribute = 0;
   bool fits = true;
 
+  void *takeAttribute(XLA_FFI_AttrType type) {
+    const XLA_FFI_Attrs &all = frame->attrs;
+    const bool exists = attribute < all.size && all.types[attribute] == type;
+    return exists ? all.attrs[attribute++] : nullptr;
+  }
   Buffer take(void *given, XLA_FFI_DataType type) {
     const auto *buffer = static_cast<XLA_FFI_Buffer *>(given);
     const bool isKnown = type != XLA_FFI_DataType_INVALID;

@@ -168,12 +168,14 @@ public:
   Type vertex{};
   TileMemory memory;
 
-  explicit ConnectedVertex(const RowSizes &sizes) {
+  // `words` has a bit for each field: whether it begins at a whole word.
+  explicit ConnectedVertex(const RowSizes &sizes, std::int64_t words = -1) {
     std::size_t number = 0;
     forConnected([&](const char *name, auto connected, auto &) {
       using Traits = decltype(connected);
       for (const std::int64_t size : sizes[number])
-        memory.add(name, size * sizeof(typename Traits::Element), Traits::alignment);
+        memory.add(name, size * sizeof(typename Traits::Element),
+                   Traits::alignment < 4 && (words >> number & 1) ? 4 : Traits::alignment);
       ++number;
     });
     memory.allocate();
@@ -297,12 +299,13 @@ struct FieldValues {
 
 // What a call gives and takes. Operands: for each connected field what it holds and, at rank 2, the
 // sizes of its rows; then, if there are plain fields, their bytes. Results: the written fields,
-// then the plain fields' bytes. An operand of one row is that of all vertices.
+// then the plain fields' bytes. An operand of one row is that of all vertices. Attributes: what the
+// vertices are called, as a number and in words, and which fields begin at a whole word.
 struct Call {
   std::vector<FieldValues> fields;
   RowSizes sizes;
   Buffer state, newState;
-  std::int64_t vertices = -1, group = 0;
+  std::int64_t vertices = -1, group = 0, words = 0;
   std::string label;
 };
 
@@ -345,7 +348,9 @@ template <class Fields> bool readCall(XLA_FFI_CallFrame *frame, Call &call) {
   }
   for (const FieldValues &values : call.fields)
     reader.require(values.operand.count == 1 || values.operand.count == call.vertices);
-  reader.takeAttributes(call.group, call.label);
+  call.group = reader.takeNumber();
+  call.label = reader.takeText();
+  call.words = reader.takeNumber();
   return reader.isDone() && call.vertices >= 0;
 }
 
@@ -359,7 +364,7 @@ struct Failure {
 // Runs vertices of a call one after the other, on the memory of one tile.
 template <class Fields> class Batch {
 public:
-  explicit Batch(const Call &call) : connected(call.sizes), call(call) {
+  explicit Batch(const Call &call) : connected(call.sizes, call.words), call(call) {
     std::size_t region = 0;
     for (std::size_t field = 0; field < call.fields.size(); ++field) {
       const FieldValues &values = call.fields[field];
