@@ -97,7 +97,7 @@ class Graph:
           debugContext: its name.
         """
         dtype = require_type(type, "type").dtype
-        flat = np.asarray(values, dtype).reshape(-1)
+        flat = np.array(values, dtype).reshape(-1)  # a copy: the user's array may change
         size = math.prod(shape)
         if flat.size not in (1, size):
             raise index_error(
@@ -158,7 +158,7 @@ class Graph:
             set_field_value(what, value)
             return
         elements = self.require_tensor(what).elements
-        values = np.asarray(value, what.type.dtype)
+        values = np.array(value, what.type.dtype)  # a copy: the user's array may change
         if values.size not in (1, elements.size):
             raise index_error(f"{values.size} initial values for {what}", where=user_place())
         flat = np.broadcast_to(values.reshape(-1), elements.size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses as dc
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +101,7 @@ class Vertex:
         """Sets what a plain field holds at first."""
         if self.codelet.native is not None:
             self.codelet.native.check_value(field, value, self.sizes.get(field))
-        self.values[field] = value
+        self.values[field] = copy.copy(value)  # the user's array may change
 
     def __str__(self) -> str:
         return f"vertex {self.number} ('{self.codelet.name}') of '{self.compute_set.name}'"

@@ -314,6 +314,34 @@ def test_vectors_wider_than_a_field_is_aligned_to_are_found(
         engine.run()  # a second time, too
 
 
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_slices_that_begin_at_a_word_may_be_read_by_words(first: int) -> None:
+    graph = make_graph(
+        """
+        class Twos : public Vertex {
+        public:
+          Input<Vector<half>> x;
+          Output<Vector<half>> y;
+          bool compute() {
+            auto *from = reinterpret_cast<const half2 *>(&x[0]);
+            auto *to = reinterpret_cast<half2 *>(&y[0]);
+            for (unsigned i = 0; i < x.size() / 2; ++i) to[i] = from[i] + from[i];
+            return true;
+          }
+        };
+        """
+    )
+    x = add_tensor(graph, np.arange(10, dtype=np.float16), "x")
+    y = add_tensor(graph, np.zeros(4, np.float16), "y")
+    fields = {"x": x.slice(first, first + 4), "y": y}
+    if first % 2:
+        with pytest.raises(poplar.graph_program_compilation_error, match=r"field 'x'.*aligned"):
+            run_vertex(graph, "Twos", fields)
+        return
+    engine = run_vertex(graph, "Twos", fields)
+    np.testing.assert_array_equal(engine.readTensor("y"), 2 * np.arange(first, first + 4))
+
+
 def test_half_rounds_as_numpy_does() -> None:
     graph = make_graph(
         """

@@ -236,6 +236,18 @@ def test_reductions_are_numpys(name: str, dims: list[int]) -> None:
     np.testing.assert_allclose(run(graph, prog, result)[0], wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_all_true_is_one_flag() -> None:
+    graph, steps = make_graph(), program.Sequence()
+    flags = np.ones((3, 5), bool)
+    yes = popops.allTrue(graph, add_tensor(graph, flags, "yes"), steps)
+    flags[2, 1] = False
+    no = popops.allTrue(graph, add_tensor(graph, flags, "no"), steps)
+    assert yes.shape() == []
+    assert [each.item() for each in run(graph, steps, yes, no)] == [True, False]
+    with pytest.raises(poplar.type_error, match="allTrue of tensor 'x'"):
+        popops.allTrue(graph, add_tensor(graph, np.ones(3, np.float32), "x"), steps)
+
+
 def test_reductions_scale_update_and_change_the_type() -> None:
     graph, prog = make_graph(), program.Sequence()
     values = np.array([[1, 2], [3, 4]], np.float16)
