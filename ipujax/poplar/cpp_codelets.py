@@ -9,7 +9,6 @@ import functools
 import json
 import os
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -27,7 +26,9 @@ from ipujax.poplar.cpp_compiler import (
     needs_one_thread,
     preprocess,
     refuse_what_hosts_lack,
+    split_words,
 )
+from ipujax.poplar.cpp_glue import write_glue
 from ipujax.poplar.cpp_source import (
     VertexClass,
     canonical_name,
@@ -199,7 +200,7 @@ class CppSource:
 
     def _compile(self, wanted: Mapping[str, VertexClass]) -> list[Codelet]:
         glue = "\n".join(
-            _glue_of(n, name, each, runs_alone=self._runs_alone)
+            write_glue(n, name, each, runs_alone=self._runs_alone)
             for n, (name, each) in enumerate(wanted.items())
         )
         path = compile_library(
@@ -240,33 +241,8 @@ def read_source(source: Any, *arguments: Any, compileFlags: str = "") -> CppSour
             f"codelet '{name}' cannot be read: {error}", where=user_place(), fix="name a file"
         ) from error
     text = text.decode() if isinstance(text, bytes) else text
-    split = [flag for each in (*flags, compileFlags) for flag in shlex.split(each)]
+    split = [flag for each in (*flags, compileFlags) for flag in split_words(each, "the flags")]
     return CppSource(text, name, Path(name).parent, split)
-
-
-def _glue_of(number: int, name: str, each: VertexClass, *, runs_alone: bool) -> str:
-    visits = " ".join(f'function("{field}", vertex.{field});' for field in each.fields)
-    fields, visible = f"Fields{number}", '__attribute__((visibility("default")))'
-    return f"""namespace ipujax {{
-struct {fields} {{
-  using Type = ::{name};
-  template <class Vertex, class Function> static void visit(Vertex &vertex, Function &&function) {{
-    {visits}
-  }}
-}};
-}}
-extern "C" {{
-{visible} XLA_FFI_Error *ipujax_run_{number}(XLA_FFI_CallFrame *frame) {{
-  return ipujax::run<ipujax::{fields}, {str(runs_alone).lower()}>(frame);
-}}
-{visible} const char *ipujax_describe_{number}() {{
-  return ipujax::describe<ipujax::{fields}>();
-}}
-{visible} std::int64_t ipujax_estimate_{number}(
-    const std::int64_t *sizes, const char *state, bool hasLoops) {{
-  return ipujax::estimate<ipujax::{fields}>(sizes, state, hasLoops);
-}}
-}}"""
 
 
 def _make_codelet(

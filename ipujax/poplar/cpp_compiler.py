@@ -35,6 +35,7 @@ _ERROR = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?erro
 _SHARED_BY_THREADS = {"static", "thread_local"}
 _NEVER_CHANGES = {"const", "constexpr", "inline"}
 _PRINTS = {"printf", "puts", "putchar", "cout", "cerr"}
+_OTHER_OUTPUT = re.compile(r"-o|--output|-[ES]$|-M")
 _ASSEMBLY = {"asm", "__asm__", "__asm"}
 _TARGET = re.compile(r'\btarget\s*\(\s*"(?:supervisor|worker)"\s*\)')
 _BUILTIN = "__builtin_ipu_"
@@ -131,8 +132,31 @@ def _known_builtins() -> frozenset[str]:
     return frozenset(re.findall(rf"^#define ({_BUILTIN}\w+) ", text, re.M))
 
 
+def split_words(text: str, what: str) -> list[str]:
+    """Returns words as a shell splits them.
+
+    Raises:
+      graph_program_compilation_error: a quotation without an end, or a flag by which the compiler
+        writes something else than codelets.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise graph_program_compilation_error(
+            f"{what}, {text!r}, cannot be read: {error}", where=user_place()
+        ) from error
+    for word in words:
+        if _OTHER_OUTPUT.match(word):
+            raise graph_program_compilation_error(
+                f"{what} have {word}, and codelets go into no file of the user's",
+                where=user_place(),
+                fix="leave it out, and give addCodelets the text in C++",
+            )
+    return words
+
+
 def _compiler_command() -> list[str]:
-    command = shlex.split(os.environ.get("CXX", "")) or ["c++"]
+    command = split_words(os.environ.get("CXX", ""), "the words of the variable CXX") or ["c++"]
     if shutil.which(command[0]) is None:
         raise graph_program_compilation_error(
             f"there is no C++ compiler: {command[0]!r} is not found",
@@ -160,6 +184,7 @@ def _run_compiler(arguments: Sequence[str], source: str, name: str) -> str:
     places = [f"{each['file']}:{each['line']}" for each in _ERROR.finditer(done.stderr)]
     users = [place for place in places if not place.startswith((str(INCLUDE), "glue:"))]
     message = "\n".join(done.stderr.splitlines()[:SHOWN_LINES])
+    message = message or f"{command[0]} ended with code {done.returncode} and no message"
     raise graph_program_compilation_error(
         f"the compiler refuses codelet '{name}':\n{message}",
         where=users[0] if users else user_place(),

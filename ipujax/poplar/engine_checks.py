@@ -160,6 +160,7 @@ def _check_overlaps(
 ) -> None:
     owner = np.full(graph.size, NO_TILE, np.int64)
     owner[written[0]] = written[1]
+    _refuse_aliased_outputs(graph, compute_set, *written)
     for (elements, users), verb in ((written, "writes"), (read, "reads")):
         clash = (owner[elements] != users) & (owner[elements] != NO_TILE)
         if clash.any():
@@ -173,3 +174,21 @@ def _check_overlaps(
                 where=vertex.where,
                 fix="put one of them into a compute set of its own",
             )
+
+
+def _refuse_aliased_outputs(
+    graph: Graph, compute_set: ComputeSet, elements: np.ndarray, writers: np.ndarray
+) -> None:
+    """Raises an error for an element that one vertex writes in two places of its fields."""
+    last_place = np.zeros(graph.size, np.int64)
+    last_place[elements] = np.arange(elements.size)
+    last = last_place[elements]
+    aliased = np.flatnonzero((last != np.arange(elements.size)) & (writers[last] == writers))
+    if aliased.size:
+        vertex = compute_set.vertices[writers[aliased[0]]]
+        element = graph.name_element(int(elements[aliased[0]]))
+        raise graph_program_compilation_error(
+            f"{vertex} on tile {vertex.tile} writes {element} in two places of its fields",
+            where=vertex.where,
+            fix="connect what it writes with a tensor without repeated elements",
+        )

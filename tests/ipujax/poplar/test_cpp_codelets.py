@@ -427,14 +427,16 @@ def test_vertices_with_other_plain_fields_have_other_cycles_in_one_call() -> Non
     assert len([*engine._lowering.steps.all_groups()]) == 1  # pyright: ignore[reportPrivateUsage]
 
 
-@pytest.mark.parametrize(("index", "names_field"), [("y.size()", "y"), ("-1", "y"), ("4", "y")])
-def test_a_write_outside_of_a_slice_is_found(index: str, names_field: str) -> None:
+@pytest.mark.parametrize(
+    ("field", "index"), [("y", "y.size()"), ("y", "-1"), ("y", "4"), ("z", "-1"), ("z", "1")]
+)
+def test_a_write_outside_of_a_slice_is_found(field: str, index: str) -> None:
     graph = make_graph(
         f"""
         struct Stray : public Vertex {{
           Output<Vector<float>> y;
           InOut<Vector<float>> z;
-          bool compute() {{ if (z[0] > 0) (&y[0])[int({index})] = 1; return true; }}
+          bool compute() {{ if (z[0] > 0) (&{field}[0])[int({index})] = 1; return true; }}
         }};
         """
     )
@@ -445,7 +447,7 @@ def test_a_write_outside_of_a_slice_is_found(index: str, names_field: str) -> No
         vertex = graph.addVertex(cs, "Stray", {"y": y[i], "z": z.slice(i, i + 1)})
         graph.setTileMapping(vertex, 10 + i)
     engine = make_engine(graph, cs)
-    with pytest.raises(poplar.poplar_error, match=rf"vertex 2 .*tile 12.*'{names_field}'"):
+    with pytest.raises(poplar.poplar_error, match=rf"vertex 2 .*tile 12.*'{field}'"):
         engine.run(0)
 
 
@@ -490,6 +492,8 @@ def test_flags_and_headers_beside_the_file_reach_the_compiler(tmp_path: Path) ->
     graph.addCodelets(str(path), poplar.CodeletFileType.CppSource, "-DMORE=5")
     engine = run_vertex(graph, "Times", {"x": add_tensor(graph, f32(3), "x")})
     assert engine.readTensor("x") == 30
+    with pytest.raises(poplar.graph_program_compilation_error, match="the flags have -o"):
+        graph.addCodelets(str(path), "-DMORE=5 -o a.gp")
     for name in ("vertices.gp", "vertices.S"):
         with pytest.raises(NotImplementedError, match=name):
             graph.addCodelets(name)

@@ -10,6 +10,13 @@ from ipujax.poplar import program
 from tests.ipujax.poplar.test_tutorials import SumVertex, make_graph
 
 
+@poplar.codelet(cycles=lambda y: y.size)
+def Double(
+    x: poplar.Input[poplar.Vector[poplar.FLOAT]], y: poplar.Output[poplar.Vector[poplar.FLOAT]]
+):
+    return {"y": 2 * x[: y.size]}
+
+
 def summing(size: int = 4) -> tuple[poplar.Graph, poplar.Tensor, poplar.Tensor, poplar.ComputeSet]:
     _, graph = make_graph()
     x = graph.addVariable(poplar.FLOAT, [size], "x")
@@ -58,6 +65,13 @@ def test_said_by_the_engine() -> None:
     graph.setTileMapping(graph.addVertex(cs, SumVertex, {"in": y, "out": y[1]}), 5)
     with pytest.raises(poplar.graph_program_compilation_error, match="element 0 of 'y'"):
         poplar.Engine(graph, run)
+    one = graph.addComputeSet("one")
+    vertex = graph.addVertex(one, Double, {"x": x, "y": y[0].reshape([1]).broadcast(2, 0)})
+    graph.setTileMapping(vertex, 4)
+    with pytest.raises(
+        poplar.graph_program_compilation_error, match="tile 4 writes element 0 of 'y' in two places"
+    ):
+        poplar.Engine(graph, program.Execute(one))
     body = program.Sequence()
     body.add(program.Call(graph.addFunction(body)))
     with pytest.raises(poplar.graph_recursion_error):

@@ -105,6 +105,12 @@ template <class Inner, poplar::VectorLayout Layout, unsigned Alignment, bool Int
 struct Connected<poplar::Vector<Inner, Layout, Alignment, Interleaved>>
     : ConnectedVector<Inner, Layout, Alignment, Interleaved, Connected<Inner>::value> {};
 
+// A field is connected with tensors, or holds numbers: a pointer would not be one of a tile's memory.
+template <class Field, class Plain = std::remove_all_extents_t<Field>>
+constexpr bool isField =
+    Connected<Field>::value || (std::is_trivially_copyable_v<Field> && !std::is_pointer_v<Plain> &&
+                                !std::is_member_pointer_v<Plain>);
+
 template <class Text> std::string quote(const Text &text) {
   return '"' + std::string(text) + '"';
 }
@@ -144,11 +150,6 @@ template <class Fields> const char *describe() {
       text += std::string(", \"has_scalar_rows\": ") + (Traits::hasScalarRows ? "true" : "false");
       text += std::string(", \"is_plain\": ") + (Traits::isPlain ? "true" : "false");
     } else {
-      static_assert(std::is_trivially_copyable_v<Field>,
-                    "a field is connected (Input, Output, InOut) or plain data");
-      using Plain = std::remove_all_extents_t<Field>;
-      static_assert(!std::is_pointer_v<Plain> && !std::is_member_pointer_v<Plain>,
-                    "a plain field holds numbers: a pointer is not one of a tile's memory");
       describePlain(text, offset, field);
       offset += sizeof(Field);
     }

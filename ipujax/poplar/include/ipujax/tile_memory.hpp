@@ -44,13 +44,14 @@ public:
     return !(damage | damageBetween(last, last + GUARD_BYTES));
   }
 
-  // The first field beyond whose end, or before whose begin, something was written.
+  // The first field beyond whose end, or before whose begin, something was written: the nearer one.
   const char *overwritten() const {
     std::size_t last = 0;
     for (std::size_t i = 0; i < regions.size(); ++i) {
       for (std::size_t place = last; place < regions[i].offset; ++place)
         if (base[place] != GUARD)
-          return i && place < last + GUARD_BYTES ? regions[i - 1].name : regions[i].name;
+          return i && place - last < regions[i].offset - place ? regions[i - 1].name
+                                                               : regions[i].name;
       last = regions[i].end();
     }
     return regions.empty() ? "" : regions.back().name;
