@@ -60,10 +60,10 @@ def call(build: Callable[..., Any], *arrays: Any) -> Any:
         check.require_instance(leaf, Tensor, "what build returns", "tensors")
     _check_graph(graph, sequence, tensors, leaves)
     lowering = ProgramLowering(graph, StreamConnections(graph), [sequence])
-    held = {number: array.reshape(-1) for number, array in enumerate(values)}
-    after = lowering.run(sequence, initial_state(graph, held))
+    argument_arrays = {number: array.reshape(-1) for number, array in enumerate(values)}
+    final_state = lowering.run(sequence, initial_state(graph, argument_arrays))
     return jax.tree.unflatten(
-        tree, [read_elements(graph, after, t.elements, t.type.dtype) for t in leaves]
+        tree, [read_elements(graph, final_state, t.elements, t.type.dtype) for t in leaves]
     )
 
 

@@ -22,8 +22,13 @@ class CodeletTable:
 
     def names(self) -> list[str]:
         """Returns the names of all vertex types, and those of templates as `Name<...>`."""
-        classes = [each for source in self._sources for each in source.classes.values()]
-        return [*self._codelets, *(f"{each.name}<...>" for each in classes if each.is_template)]
+        classes = [
+            vertex_class for source in self._sources for vertex_class in source.classes.values()
+        ]
+        return [
+            *self._codelets,
+            *(f"{vertex_class.name}<...>" for vertex_class in classes if vertex_class.is_template),
+        ]
 
     def descriptions(self) -> list[str]:
         """Returns the names of all vertex types, each with its kind and, below it, its fields."""
@@ -32,7 +37,7 @@ class CodeletTable:
             lines.append(f"{codelet.kind} {name}")
             fields = [(n, str(f)) for n, f in codelet.fields.items() if n != PLAIN_FIELDS]
             plain = [(n, f"{np.asarray(v).dtype}, {v}") for n, v in codelet.plain.items()]
-            lines += [f"  {field}: {what}" for field, what in (*fields, *plain)]
+            lines += [f"  {field}: {kind_text}" for field, kind_text in (*fields, *plain)]
         return lines + [name for name in self.names() if name.endswith("<...>")]
 
     def add(self, src: Any, *arguments: Any, compileFlags: str = "") -> None:
@@ -44,11 +49,11 @@ class CodeletTable:
             self._codelets[src.name] = src
         elif callable(src):
             for each in (src, *arguments):
-                made = make_codelet(each)
-                self._codelets[made.name] = made
+                codelet = make_codelet(each)
+                self._codelets[codelet.name] = codelet
         else:
             source = read_source(src, *arguments, compileFlags=compileFlags)
-            self._codelets |= {made.name: made for made in source.make_codelets()}
+            self._codelets |= {codelet.name: codelet for codelet in source.make_codelets()}
             self._sources.append(source)
 
     def find(self, name: str) -> Codelet:
@@ -59,8 +64,8 @@ class CodeletTable:
         """
         name = canonical_name(name)
         for source in self._sources:
-            if name not in self._codelets and (made := source.make_instance(name)):
-                self._codelets[name] = made
+            if name not in self._codelets and (instance := source.make_instance(name)):
+                self._codelets[name] = instance
         if name not in self._codelets:
             raise unknown_vertex_type(
                 f"the graph has no vertex type '{name}'",

@@ -69,28 +69,28 @@ class Field:
 class Input:
     """A field that is read: `Input[FLOAT]`, `Input[Vector[FLOAT]]`."""
 
-    def __class_getitem__(cls, what: Any) -> Field:
-        return _make_field(what, is_read=True, is_written=False)
+    def __class_getitem__(cls, element_or_vector: Any) -> Field:
+        return _make_field(element_or_vector, is_read=True, is_written=False)
 
 
 class Output:
     """A field that is written and not read: `Output[FLOAT]`, `Output[Vector[FLOAT]]`."""
 
-    def __class_getitem__(cls, what: Any) -> Field:
-        return _make_field(what, is_read=False, is_written=True)
+    def __class_getitem__(cls, element_or_vector: Any) -> Field:
+        return _make_field(element_or_vector, is_read=False, is_written=True)
 
 
 class InOut:
     """A field that is read and written: `InOut[FLOAT]`, `InOut[Vector[FLOAT]]`."""
 
-    def __class_getitem__(cls, what: Any) -> Field:
-        return _make_field(what, is_read=True, is_written=True)
+    def __class_getitem__(cls, element_or_vector: Any) -> Field:
+        return _make_field(element_or_vector, is_read=True, is_written=True)
 
 
-def _make_field(what: Any, *, is_read: bool, is_written: bool) -> Field:
-    if isinstance(what, Vector):
-        return Field(what.element, 1, is_read, is_written)
-    return Field(require_type(what, "the type of a field"), 0, is_read, is_written)
+def _make_field(element_or_vector: Any, *, is_read: bool, is_written: bool) -> Field:
+    if isinstance(element_or_vector, Vector):
+        return Field(element_or_vector.element, 1, is_read, is_written)
+    return Field(require_type(element_or_vector, "the type of a field"), 0, is_read, is_written)
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
@@ -158,8 +158,8 @@ def codelet(
         return functools.partial(codelet, cycles=cycles, kind=kind, name=name)
     if kind not in KINDS:
         raise check.value_error(f"kind is {kind!r}", f"give one of {', '.join(KINDS)}")
-    made = make_codelet(function, kind=kind, name=name, cycles=cycles)
-    function.poplar_codelet = made  # type: ignore[attr-defined]
+    new_codelet = make_codelet(function, kind=kind, name=name, cycles=cycles)
+    function.poplar_codelet = new_codelet  # type: ignore[attr-defined]
     return function
 
 
@@ -172,8 +172,8 @@ def make_codelet(
 ) -> Codelet:
     """Returns the codelet of a function, as `codelet` says."""
     check.require_function(function, "the function of a codelet")
-    if (made := getattr(function, "poplar_codelet", None)) is not None:
-        return made
+    if (codelet := getattr(function, "poplar_codelet", None)) is not None:
+        return codelet
     name = name or function.__name__
     fields: dict[str, Field] = {}
     plain: dict[str, Any] = {}

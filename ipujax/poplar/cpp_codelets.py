@@ -61,7 +61,7 @@ _FAILURE = re.compile(
 
 
 class CodeletFileType(enum.Enum):
-    """What a file of codelets holds."""
+    """The kinds of files that codelets may come in."""
 
     PreprocessedAsmSource = 0
     AsmSource = 1
@@ -99,8 +99,8 @@ class PlainField:
           type_error: what is no such value.
         """
         try:
-            given = np.asarray(value).astype(self.dtype)
-            flat = given.reshape(self.shape) if given.size > 1 else given
+            array = np.asarray(value).astype(self.dtype)
+            flat = array.reshape(self.shape) if array.size > 1 else array
             return np.broadcast_to(flat, self.shape).tobytes()
         except (TypeError, ValueError) as error:
             raise type_error(
@@ -111,7 +111,7 @@ class PlainField:
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
 class CppVertex:
-    """What a library has of one vertex type.
+    """The part of a compiled library that belongs to one vertex type.
 
     Attributes:
       target: the name of its handler in XLA.
@@ -145,8 +145,8 @@ class CppVertex:
     def elements_of(self, name: str, value: Any, size: int | None) -> np.ndarray:
         """Returns the elements of a plain vector, 1-d: one value for all, or one for each."""
         try:
-            given = np.asarray(value).astype(self.vectors[name].dtype).reshape(-1)
-            return given if size is None else np.broadcast_to(given, size)
+            array = np.asarray(value).astype(self.vectors[name].dtype).reshape(-1)
+            return array if size is None else np.broadcast_to(array, size)
         except (TypeError, ValueError) as error:
             raise type_error(
                 f"field '{name}' takes {size or 'some'} elements of {self.vectors[name]}, and not "
@@ -185,30 +185,30 @@ class CppSource:
 
     def make_codelets(self) -> list[Codelet]:
         """Returns the codelets of all classes, and of all templates that the text instantiates."""
-        wanted: dict[str, VertexClass] = {}
-        for each in self.classes.values():
-            for arguments in each.instances if each.is_template else ("",):
-                wanted[f"{each.name}{arguments}"] = each
-        return self._compile(wanted)
+        classes_by_name: dict[str, VertexClass] = {}
+        for vertex_class in self.classes.values():
+            for arguments in vertex_class.instances if vertex_class.is_template else ("",):
+                classes_by_name[f"{vertex_class.name}{arguments}"] = vertex_class
+        return self._compile(classes_by_name)
 
     def make_instance(self, name: str) -> Codelet | None:
         """Returns the codelet of a template with arguments, such as `Name<float>`, if it has it."""
-        made = self.classes.get(name.partition("<")[0])
-        if made is None or not made.is_template or "<" not in name:
+        vertex_class = self.classes.get(name.partition("<")[0])
+        if vertex_class is None or not vertex_class.is_template or "<" not in name:
             return None
-        return self._compile({name: made})[0]
+        return self._compile({name: vertex_class})[0]
 
-    def _compile(self, wanted: Mapping[str, VertexClass]) -> list[Codelet]:
+    def _compile(self, classes_by_name: Mapping[str, VertexClass]) -> list[Codelet]:
         glue = "\n".join(
-            write_glue(n, name, each, runs_alone=self._runs_alone)
-            for n, (name, each) in enumerate(wanted.items())
+            write_glue(n, name, vertex_class, runs_alone=self._runs_alone)
+            for n, (name, vertex_class) in enumerate(classes_by_name.items())
         )
         path = compile_library(
             self._preprocessed, glue, self.name, self._flags, checks_alignment=self._has_vectors
         )
         return [
-            _make_codelet(path, number, name, each, self._has_loops)
-            for number, (name, each) in enumerate(wanted.items())
+            _make_codelet(path, number, name, vertex_class, self._has_loops)
+            for number, (name, vertex_class) in enumerate(classes_by_name.items())
         ]
 
 
@@ -246,7 +246,7 @@ def read_source(source: Any, *arguments: Any, compileFlags: str = "") -> CppSour
 
 
 def _make_codelet(
-    path: Path, number: int, name: str, each: VertexClass, has_loops: bool
+    path: Path, number: int, name: str, vertex_class: VertexClass, has_loops: bool
 ) -> Codelet:
     library = native_code.load_library(path)
     describe, estimate = library[f"ipujax_describe_{number}"], library[f"ipujax_estimate_{number}"]
@@ -254,17 +254,19 @@ def _make_codelet(
     fields: dict[str, Field] = {}
     plain: dict[str, PlainField] = {}
     vectors: dict[str, element_types.Type] = {}
-    for one in json.loads(describe()):
-        if "rank" in one:
-            fields[one["name"]] = field = _connected_field(one, name, each)
-            vectors |= {one["name"]: field.type} if field.is_plain else {}
+    for description in json.loads(describe()):
+        if "rank" in description:
+            fields[description["name"]] = field = _connected_field(description, name, vertex_class)
+            vectors |= {description["name"]: field.type} if field.is_plain else {}
         else:
-            plain[one["name"]] = _plain_field(one)
+            plain[description["name"]] = _plain_field(description)
     if plain:
         fields[PLAIN_FIELDS] = Field(element_types.UNSIGNED_CHAR, 1, True, True)
     if not any(field.is_written for field in fields.values()):
         raise graph_object_creation_error(
-            f"codelet '{name}' writes nothing", where=each.place, fix="give it an Output or InOut"
+            f"codelet '{name}' writes nothing",
+            where=vertex_class.place,
+            fix="give it an Output or InOut",
         )
     state_bytes = max((f.offset + f.default.nbytes for f in plain.values()), default=0)
     vertex = CppVertex(
@@ -275,13 +277,15 @@ def _make_codelet(
         state_bytes,
         has_loops,
     )
-    defaults = MappingProxyType({field: one.default for field, one in plain.items()})
+    defaults = MappingProxyType(
+        {field: description.default for field, description in plain.items()}
+    )
     names = MappingProxyType({field: field for field in (*fields, *plain)})
     run = functools.partial(_run_batch, vertex)
     return Codelet(
         canonical_name(name),
         run,
-        each.kind,
+        vertex_class.kind,
         MappingProxyType(fields),
         defaults,
         None,
@@ -290,33 +294,33 @@ def _make_codelet(
     )
 
 
-def _connected_field(one: Mapping[str, Any], name: str, each: VertexClass) -> Field:
-    type = getattr(element_types, one["type"] or "none", None)
+def _connected_field(description: Mapping[str, Any], name: str, vertex_class: VertexClass) -> Field:
+    type = getattr(element_types, description["type"] or "none", None)
     if type is None:
         raise graph_program_compilation_error(
-            f"field '{one['name']}' of codelet '{name}' has elements of no type of tensors",
-            where=each.place,
+            f"field '{description['name']}' of codelet '{name}' has elements of no type of tensors",
+            where=vertex_class.place,
             fix="tensors have float, half, bool, and integers of at most 32 bits",
         )
-    is_read, is_written = one["access"] in _READS, one["access"] in _WRITES
+    is_read, is_written = description["access"] in _READS, description["access"] in _WRITES
     return Field(
         type,
-        one["rank"],
+        description["rank"],
         is_read,
         is_written,
         keeps_unwritten=not is_read,
-        has_scalar_rows=one["has_scalar_rows"],
-        is_plain=one["is_plain"],
+        has_scalar_rows=description["has_scalar_rows"],
+        is_plain=description["is_plain"],
     )
 
 
-def _plain_field(one: Mapping[str, Any]) -> PlainField:
-    type = getattr(element_types, one["type"], None)
-    dtype = np.dtype(_WIDE.get(one["type"], type.dtype if type else np.uint8))
-    count = one["bytes"] // dtype.itemsize
-    shape = (count,) if one["is_array"] or count > 1 else ()
-    default = np.frombuffer(bytes.fromhex(one["default"]), dtype).reshape(shape)
-    return PlainField(dtype, shape, one["offset"], default)
+def _plain_field(description: Mapping[str, Any]) -> PlainField:
+    type = getattr(element_types, description["type"], None)
+    dtype = np.dtype(_WIDE.get(description["type"], type.dtype if type else np.uint8))
+    count = description["bytes"] // dtype.itemsize
+    shape = (count,) if description["is_array"] or count > 1 else ()
+    default = np.frombuffer(bytes.fromhex(description["default"]), dtype).reshape(shape)
+    return PlainField(dtype, shape, description["offset"], default)
 
 
 def _run_batch(
@@ -330,20 +334,20 @@ def _run_batch(
       operands: what each field holds: [vertices or 1, *its shape].
     """
     fields, count = group.codelet.fields, len(group.vertices)
-    given: list[jax.Array | np.ndarray] = []
+    call_operands: list[jax.Array | np.ndarray] = []
     results: dict[str, jax.ShapeDtypeStruct] = {}
     for name, field in fields.items():
-        given.append(operands[name])
+        call_operands.append(operands[name])
         if field.rank == 2:
-            given.append(np.array(group.rows[name], np.int32))
+            call_operands.append(np.array(group.rows[name], np.int32))
         if field.is_written:
-            one = group.shape_of(name)
-            results[name] = jax.ShapeDtypeStruct((count, *one.shape), one.dtype)
+            shape = group.shape_of(name)
+            results[name] = jax.ShapeDtypeStruct((count, *shape.shape), shape.dtype)
     call = jax.ffi.ffi_call(vertex.target, [*results.values()], vmap_method="sequential")
     words = [_begins_at_word(group, name) for name in fields if name != PLAIN_FIELDS]
     label = f"codelet '{group.codelet.name}' in '{group.vertices[0].compute_set.name}'"
     written = call(
-        *given,
+        *call_operands,
         group=np.int64(group.number),
         label=label,
         words=np.int64(sum(begins_at_word << place for place, begins_at_word in enumerate(words))),
@@ -363,20 +367,20 @@ def _begins_at_word(group: VertexGroup, name: str) -> bool:
 
 def explain_failure(error: Exception, groups: Iterable[VertexGroup]) -> poplar_error | None:
     """Returns what a run of codelets in C++ did wrong, or None for other failures."""
-    if (found := _FAILURE.search(str(error))) is None:
+    if (match := _FAILURE.search(str(error))) is None:
         return None
-    group = next(each for each in groups if each.number == int(found["group"]))
-    vertex = group.vertices[int(found["vertex"])]
-    tensor = vertex.connections.get(found["field"], "a value of its own")
-    if "aligned" in found["what"]:
+    group = next(each for each in groups if each.number == int(match["group"]))
+    vertex = group.vertices[int(match["vertex"])]
+    tensor = vertex.connections.get(match["field"], "a value of its own")
+    if "aligned" in match["what"]:
         return graph_program_compilation_error(
-            f"{vertex} on tile {vertex.tile} reads or writes field '{found['field']}', {tensor}, "
+            f"{vertex} on tile {vertex.tile} reads or writes field '{match['field']}', {tensor}, "
             "with vectors that are wider than it is aligned to",
             where=vertex.where,
             fix="ask for it, as with Vector<float, VectorLayout::SPAN, 8> for a float2",
         )
     return graph_program_compilation_error(
-        f"{vertex} on tile {vertex.tile} writes outside of field '{found['field']}', {tensor}",
+        f"{vertex} on tile {vertex.tile} writes outside of field '{match['field']}', {tensor}",
         where=vertex.where,
         fix="keep indices in its compute below the field's size",
     )
@@ -397,8 +401,8 @@ def estimate_cycles(group: VertexGroup, values: Mapping[str, Any]) -> float | No
         if name != PLAIN_FIELDS:
             rows = group.rows[name] if field.rank == 2 else group.shape_of(name).shape or (1,)
             sizes += [len(rows), *rows]
-    given, state = np.array(sizes, np.int64), vertex.state_of(values)
+    row_sizes, state = np.array(sizes, np.int64), vertex.state_of(values)
     cycles = vertex.estimate(
-        ctypes.c_void_p(given.ctypes.data), ctypes.c_void_p(state.ctypes.data), vertex.has_loops
+        ctypes.c_void_p(row_sizes.ctypes.data), ctypes.c_void_p(state.ctypes.data), vertex.has_loops
     )
     return None if cycles < 0 else float(cycles)

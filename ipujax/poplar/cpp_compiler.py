@@ -53,8 +53,8 @@ def preprocess(text: str, name: str, folder: Path, flags: Sequence[str]) -> str:
     source = f'# 1 "{name}"\n{text}\n#include <ipujax/run_vertices.hpp>\n'
     includes = ["-iquote", str(folder), "-isystem", str(INCLUDE)]
     includes += ["-isystem", jax.ffi.include_dir()]
-    made = _run_compiler(["-E", *includes, *FLAGS, *flags, "-x", "c++", "-"], source, name)
-    return _TARGET.sub("unused", made)
+    preprocessed = _run_compiler(["-E", *includes, *FLAGS, *flags, "-x", "c++", "-"], source, name)
+    return _TARGET.sub("unused", preprocessed)
 
 
 def compile_library(
@@ -81,13 +81,13 @@ def compile_library(
             with files.replace_file_by_name(path) as new:
                 # The preprocessor has seen the text already, and its lines name the user's.
                 # The handler of the checks is in the glue: what is linked needs no library for it.
-                made = f"{new}.o"
-                command = ["-c", *FLAGS, *flags, "-x", "c++-cpp-output", "-", "-o", made]
+                object_file = f"{new}.o"
+                command = ["-c", *FLAGS, *flags, "-x", "c++-cpp-output", "-", "-o", object_file]
                 try:
                     _run_compiler(command, source, name)
-                    _run_compiler(["-shared", made, "-o", new], "", name)
+                    _run_compiler(["-shared", object_file, "-o", new], "", name)
                 finally:
-                    Path(made).unlink(missing_ok=True)
+                    Path(object_file).unlink(missing_ok=True)
         return path
 
 
@@ -121,8 +121,8 @@ def needs_one_thread(tokens: Sequence[Token]) -> bool:
     """Returns whether vertices may share variables, or an order in which they print."""
     words = [token.text for token in tokens]
     return any(word in _PRINTS for word in words) or any(
-        word in _SHARED_BY_THREADS and after not in _NEVER_CHANGES
-        for word, after in itertools.pairwise(words)
+        word in _SHARED_BY_THREADS and next_word not in _NEVER_CHANGES
+        for word, next_word in itertools.pairwise(words)
     )
 
 
@@ -178,13 +178,13 @@ def _version_of(*command: str) -> str:
 
 def _run_compiler(arguments: Sequence[str], source: str, name: str) -> str:
     command = [*_compiler_command(), *arguments]
-    done = subprocess.run(command, input=source, capture_output=True, text=True)
-    if done.returncode == 0:
-        return done.stdout
-    places = [f"{each['file']}:{each['line']}" for each in _ERROR.finditer(done.stderr)]
+    process = subprocess.run(command, input=source, capture_output=True, text=True)
+    if process.returncode == 0:
+        return process.stdout
+    places = [f"{error['file']}:{error['line']}" for error in _ERROR.finditer(process.stderr)]
     users = [place for place in places if not place.startswith((str(INCLUDE), "glue:"))]
-    message = "\n".join(done.stderr.splitlines()[:SHOWN_LINES])
-    message = message or f"{command[0]} ended with code {done.returncode} and no message"
+    message = "\n".join(process.stderr.splitlines()[:SHOWN_LINES])
+    message = message or f"{command[0]} ended with code {process.returncode} and no message"
     raise graph_program_compilation_error(
         f"the compiler refuses codelet '{name}':\n{message}",
         where=users[0] if users else user_place(),

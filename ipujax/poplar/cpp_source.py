@@ -92,26 +92,33 @@ def find_vertex_classes(tokens: list[Token]) -> list[VertexClass]:
     """Returns the vertex types of a text that have a member `compute`."""
     reader = _Reader(tokens)
     reader.read_scope(0, len(tokens), ())
-    found: list[VertexClass] = []
-    for each in reader.classes.values():
-        chain = [*_bases_of(each, reader.classes)]
-        kinds = [base for one in chain for base in one.bases if base in KINDS]
-        if not kinds or not any(one.computes for one in chain):
+    vertex_classes: list[VertexClass] = []
+    for written_class in reader.classes.values():
+        chain = [*_bases_of(written_class, reader.classes)]
+        kinds = [base for base_class in chain for base in base_class.bases if base in KINDS]
+        if not kinds or not any(base_class.computes for base_class in chain):
             continue
-        fields = dict.fromkeys(name for one in reversed(chain) for name in one.fields)
-        instances = tuple(args for name, args in reader.instances if name == each.name)
-        found.append(
-            VertexClass(each.name, kinds[0], (*fields,), each.is_template, instances, each.place)
+        fields = dict.fromkeys(name for base_class in reversed(chain) for name in base_class.fields)
+        instances = tuple(args for name, args in reader.instances if name == written_class.name)
+        vertex_classes.append(
+            VertexClass(
+                written_class.name,
+                kinds[0],
+                (*fields,),
+                written_class.is_template,
+                instances,
+                written_class.place,
+            )
         )
-    return found
+    return vertex_classes
 
 
 def _bases_of(start: _Class, classes: dict[str, _Class]) -> Iterator[_Class]:
     yield start
     for base in start.bases:
-        for each in classes.values():
-            if each.name.rpartition("::")[2] == base and each is not start:
-                yield from _bases_of(each, classes)
+        for candidate in classes.values():
+            if candidate.name.rpartition("::")[2] == base and candidate is not start:
+                yield from _bases_of(candidate, classes)
 
 
 class _Reader:
@@ -197,37 +204,37 @@ class _Reader:
             i = self._skip(i)
         if not self._text(i).isidentifier():
             return head + 1
-        each = _Class("::".join([*scope, self._text(i)]), self._tokens[i].place, is_template)
+        new_class = _Class("::".join([*scope, self._text(i)]), self._tokens[i].place, is_template)
         i += 1
         if self._text(i) == "<":  # a specialization, whose fields may differ
-            each.name += join_tokens([t.text for t in self._tokens[i : self._skip_angles(i)]])
-            each.is_template = is_template and self._text(i + 1) != ">"
+            new_class.name += join_tokens([t.text for t in self._tokens[i : self._skip_angles(i)]])
+            new_class.is_template = is_template and self._text(i + 1) != ">"
             i = self._skip_angles(i)
         i += self._text(i) == "final"
         if self._text(i) == ":":
-            i = self._read_bases(i + 1, each)
+            i = self._read_bases(i + 1, new_class)
         if self._text(i) != "{":
             return i
         close = self._skip(i)
-        self._read_members(i + 1, close - 1, each, is_public)
-        self.classes[each.name] = each
+        self._read_members(i + 1, close - 1, new_class, is_public)
+        self.classes[new_class.name] = new_class
         return close
 
-    def _read_bases(self, i: int, each: _Class) -> int:
+    def _read_bases(self, i: int, derived_class: _Class) -> int:
         last = ""
         while i < len(self._tokens) and self._text(i) not in ("{", ";"):
             if self._text(i) == ",":
-                each.bases.append(last)
+                derived_class.bases.append(last)
             elif self._text(i) == "<":
                 i = self._skip_angles(i)
                 continue
             elif self._text(i).isidentifier():
                 last = self._text(i)
             i += 1
-        each.bases.append(last)
+        derived_class.bases.append(last)
         return i
 
-    def _read_members(self, i: int, end: int, each: _Class, is_public: bool) -> None:
+    def _read_members(self, i: int, end: int, owner: _Class, is_public: bool) -> None:
         while i < end:
             if self._text(i) in _ACCESS and self._text(i + 1) == ":":
                 is_public = self._text(i) == "public"
@@ -235,8 +242,8 @@ class _Reader:
                 continue
             start, i = i, self._end_of_member(i, end)
             names, computes = self._read_member(start, i)
-            each.computes |= computes
-            each.fields += names if is_public else []
+            owner.computes |= computes
+            owner.fields += names if is_public else []
 
     def _end_of_member(self, i: int, end: int) -> int:
         """Returns the index after a member: after its `;`, or after a function's body."""

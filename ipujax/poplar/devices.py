@@ -23,7 +23,7 @@ class TargetType(enum.Enum):
 
 @dc.dataclass(frozen=True, slots=True)
 class Target:
-    """What a graph is made for.
+    """The IPUs that a graph is made for.
 
     Attributes:
       version: the chip, "ipu1", "ipu2" or "ipu21".
@@ -155,7 +155,7 @@ class IPUModel:
 
 @check.guard
 class DeviceManager:
-    """What hands out devices: virtual IPUs of the second generation."""
+    """Hands out devices: virtual IPUs of the second generation."""
 
     @classmethod
     def createDeviceManager(cls) -> DeviceManager:

@@ -63,8 +63,8 @@ class Engine:
 
     def __init__(self, graph: Graph, programs: Any, options: Mapping[str, str] | None = None):
         self._graph = graph = check.require_instance(graph, Graph, "graph").root
-        given = programs if isinstance(programs, (list, tuple)) else [programs]
-        self._programs = [require_program(each) for each in given]
+        all_programs = programs if isinstance(programs, (list, tuple)) else [programs]
+        self._programs = [require_program(program) for program in all_programs]
         self._settings = read_engine_settings(options)
         check_programs(graph, self._programs)
         self._streams = StreamConnections(graph)
@@ -129,13 +129,13 @@ class Engine:
 
     def _follow(self, index: int, program: programs.Program) -> None:
         """Follows what a program writes; programs that change nothing more are settled."""
-        before = self._written.known.copy()
+        known_before = self._written.known.copy()
         try:
             self._written.run(program)
         except control_program_error:
-            self._written.known = before
+            self._written.known = known_before
             raise
-        if not np.array_equal(before, self._written.known):
+        if not np.array_equal(known_before, self._written.known):
             self._settled.clear()
         else:
             self._settled.add(index)
@@ -169,8 +169,8 @@ class Engine:
             written = self._lowering.written_by(program)
 
             def run(arrays: list[jax.Array]) -> list[jax.Array]:
-                after = self._lowering.run(program, dict(zip(numbers, arrays, strict=True)))
-                return [after[number] for number in written]
+                final_state = self._lowering.run(program, dict(zip(numbers, arrays, strict=True)))
+                return [final_state[number] for number in written]
 
             compiled = driver.compile(run, name=f"program_{index}")
             self._compiled[index] = (compiled, numbers, written)
@@ -238,8 +238,8 @@ class Engine:
         for number in variables_of(self._graph, flat):
             variable = self._graph.variables[number]
             inside = (flat >= variable.start) & (flat < variable.start + variable.size)
-            held = np.asarray(self._state[number]).view(values.dtype)
-            values[inside] = held[flat[inside] - variable.start]
+            variable_values = np.asarray(self._state[number]).view(values.dtype)
+            values[inside] = variable_values[flat[inside] - variable.start]
         return _fill(buffer, values.reshape(tensor.shape()), f"'{handle}', {tensor}")
 
     def copyToRemoteBuffer(

@@ -30,12 +30,12 @@ def check_programs(graph: Graph, all_programs: Iterable[programs.Program]) -> No
       graph_program_compilation_error: vertices of a compute set that touch the same elements.
     """
     all_programs = [*all_programs]
-    for each in all_programs:
-        _check_calls(each, [])
+    for whole_program in all_programs:
+        _check_calls(whole_program, [])
     connect_plain_fields(graph, all_programs)
     checked: set[ComputeSet] = set()
-    for each in all_programs:
-        for program in each.walk():
+    for whole_program in all_programs:
+        for program in whole_program.walk():
             for tensor in _tensors_of(program):
                 _check_tensor(graph, tensor, program.where)
             for tensor in _written_by(program):
@@ -164,13 +164,13 @@ def _check_overlaps(
     for (elements, users), verb in ((written, "writes"), (read, "reads")):
         clash = (owner[elements] != users) & (owner[elements] != NO_TILE)
         if clash.any():
-            place = int(np.flatnonzero(clash)[0])
-            vertex = compute_set.vertices[users[place]]
-            other = compute_set.vertices[owner[elements[place]]]
-            element = graph.name_element(int(elements[place]))
+            first_clash = int(np.flatnonzero(clash)[0])
+            vertex = compute_set.vertices[users[first_clash]]
+            other_vertex = compute_set.vertices[owner[elements[first_clash]]]
+            element = graph.name_element(int(elements[first_clash]))
             raise graph_program_compilation_error(
                 f"{vertex} on tile {vertex.tile} {verb} {element}, "
-                f"which {other} on tile {other.tile} writes",
+                f"which {other_vertex} on tile {other_vertex.tile} writes",
                 where=vertex.where,
                 fix="put one of them into a compute set of its own",
             )

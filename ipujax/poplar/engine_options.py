@@ -32,7 +32,7 @@ _CATEGORIES = (
 
 @dc.dataclass(frozen=True)
 class EngineSettings:
-    """What the options of an engine say.
+    """The settings that an engine's options give.
 
     Attributes:
       takes_unwritten_as_zero: whether elements that nothing has written may be read.

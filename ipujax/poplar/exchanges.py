@@ -50,11 +50,11 @@ def find_exchange(
         elements, at = _distinct_pairs(graph, [each for each in edges if each[2] == size])
         home = graph.tile_of[elements]
         is_far = home // tiles_per_ipu != at // tiles_per_ipu
-        for place, chosen in enumerate((~is_far, is_far)):
-            many = np.bincount(at[chosen], minlength=tiles) * size
-            once = graph.tile_of[np.unique(elements[chosen])]
-            pair = (many, np.bincount(once, minlength=tiles) * size)
-            totals[2 * place : 2 * place + 2] += pair if inwards else pair[::-1]
+        for kind, chosen in enumerate((~is_far, is_far)):
+            copies = np.bincount(at[chosen], minlength=tiles) * size
+            senders = graph.tile_of[np.unique(elements[chosen])]
+            pair = (copies, np.bincount(senders, minlength=tiles) * size)
+            totals[2 * kind : 2 * kind + 2] += pair if inwards else pair[::-1]
         _add_flows(flows, elements[is_far], home[is_far], at[is_far], tiles_per_ipu, size, inwards)
     received, sent, far_received, far_sent = totals
     return Exchange(received, sent, far_received, far_sent, flows, inwards)

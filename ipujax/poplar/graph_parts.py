@@ -200,7 +200,7 @@ class RemoteBuffer:
         return self.size
 
     def getRepeats(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.repeats
 
     def elementType(self) -> Type:

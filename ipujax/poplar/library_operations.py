@@ -62,17 +62,17 @@ def add_elementwise(
         shape = tuple(out.shape())
     else:
         shape = _broadcast_shapes(name, tensors)
-    made = jax.eval_shape(call, *(_aval(tensor) for tensor in tensors))
-    if keeps_type and tensors and made.dtype not in (tensors[0].type.dtype, np.bool_):
+    result_aval = jax.eval_shape(call, *(_aval(tensor) for tensor in tensors))
+    if keeps_type and tensors and result_aval.dtype not in (tensors[0].type.dtype, np.bool_):
         raise type_error(
-            f"{name} of {tensors[0]} would be {type_of_dtype(made.dtype)}",
+            f"{name} of {tensors[0]} would be {type_of_dtype(result_aval.dtype)}",
             where=user_place(),
             fix="popops.cast it first",
         )
     if out is None:
         like = next((t for t in tensors if tuple(t.shape()) == shape), None)
-        out = _add_output(graph, name, jax.ShapeDtypeStruct(shape, made.dtype), like)
-    _check_output(name, out, jax.ShapeDtypeStruct(shape, made.dtype), is_exact=not in_place)
+        out = _add_output(graph, name, jax.ShapeDtypeStruct(shape, result_aval.dtype), like)
+    _check_output(name, out, jax.ShapeDtypeStruct(shape, result_aval.dtype), is_exact=not in_place)
 
     def run(*arrays: jax.Array) -> list[jax.Array]:
         value = jax.numpy.broadcast_to(call(*arrays), shape)
@@ -133,7 +133,7 @@ def add_planned(
 
 @dc.dataclass(frozen=True, slots=True)
 class Rest:
-    """What follows the program in a call: each by its type, in any order.
+    """The name and type that follow the program in a call, told apart by their types.
 
     Attributes:
       title: the operation's name in reports, below the user's.
@@ -187,12 +187,12 @@ def _note_option(name: str, option: str) -> None:
 
 def require_program_at(name: str, arguments: Sequence[Any], places: Sequence[int]) -> int:
     """Returns the place of the program among arguments, which tells overloads apart."""
-    found = [i for i, each in enumerate(arguments) if isinstance(each, ProgramSequence)]
-    if not found or found[0] not in places:
+    program_places = [i for i, each in enumerate(arguments) if isinstance(each, ProgramSequence)]
+    if not program_places or program_places[0] not in places:
         raise check.type_error(
             f"{name} does not have the right arguments", f"help(...) of {name} lists them"
         )
-    return found[0]
+    return program_places[0]
 
 
 def map_tensor_linearly(graph: Graph, tensor: Tensor, first_tile: int = 0, **settings: int) -> int:
@@ -247,8 +247,8 @@ def _split_operands(
     tensors = [each for each in operands if isinstance(each, Tensor)]
 
     def call(*arrays: jax.Array) -> Any:
-        given = iter(arrays)
-        return function(*(next(given) if isinstance(o, Tensor) else o for o in operands))
+        remaining_arrays = iter(arrays)
+        return function(*(next(remaining_arrays) if isinstance(o, Tensor) else o for o in operands))
 
     return tensors, call
 

@@ -43,9 +43,9 @@ class ProgramLowering:
         """Returns the state after a program, called while JAX traces."""
         match program:
             case programs.CycleCount():
-                before = state[CLOCK]
+                clock_before = state[CLOCK]
                 state = self.run(program.body, state)
-                return self._mark(program, before, state)
+                return self._mark(program, clock_before, state)
             case programs.CycleStamp():
                 return self._mark(program, jnp.zeros(2, jnp.uint32), state)
             case programs.Sequence() | programs.Call():

@@ -75,13 +75,17 @@ def _connect_field(
     Vertices of an earlier engine keep theirs, as long as their sizes are the same.
     """
     pairs = [*zip(group, values, strict=True)]
-    new = [(v, each) for v, each in pairs if v.rows.get(field) != (each.size,)]
+    new = [
+        (v, field_values) for v, field_values in pairs if v.rows.get(field) != (field_values.size,)
+    ]
     if new:
-        tensor = graph.add_vertex_state(type, [sum(each.size for _, each in new)], name)
+        tensor = graph.add_vertex_state(
+            type, [sum(field_values.size for _, field_values in new)], name
+        )
         end = 0
-        for vertex, each in new:
-            vertex.connections[field] = tensor.slice(end, end := end + each.size)
-            vertex.rows[field] = (each.size,)
+        for vertex, field_values in new:
+            vertex.connections[field] = tensor.slice(end, end := end + field_values.size)
+            vertex.rows[field] = (field_values.size,)
     for vertex in group:
         graph.tile_of[vertex.connections[field].elements] = vertex.tile
     elements = np.concatenate([vertex.connections[field].elements for vertex in group])

@@ -151,7 +151,7 @@ def _create(graph: Graph, type: Type, shape: _Numbers, name: str) -> Tensor:
 
 @dc.dataclass
 class InputTransform:
-    """What happens to an input, or a kernel, before it is used.
+    """The changes to an input, or a kernel, before a convolution uses it.
 
     Attributes:
       paddingLower: zeros before, for each dimension of the field; negative ones cut.
@@ -166,7 +166,7 @@ class InputTransform:
 
 @dc.dataclass
 class OutputTransform:
-    """What happens to an output: every `stride`-th index of each dimension is kept."""
+    """The changes to an output: every `stride`-th index of each dimension is kept."""
 
     stride: list[int]
 

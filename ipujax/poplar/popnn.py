@@ -155,7 +155,7 @@ def _name_of(type: NonLinearityType) -> str:
 
 
 class LossType(enum.Enum):
-    """What a loss compares: numbers, or probabilities with labels."""
+    """The kinds of losses: of numbers, or of probabilities with labels."""
 
     SUM_SQUARED_LOSS = 0
     CROSS_ENTROPY_LOSS = 1

@@ -21,7 +21,7 @@ from ipujax.poplar.user_places import user_place
 
 
 class PoolingType(enum.Enum):
-    """What is taken of a window."""
+    """The kinds of poolings: the value that each window gives."""
 
     MAX = 0
     AVG = 1

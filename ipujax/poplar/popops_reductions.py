@@ -21,7 +21,7 @@ from ipujax.poplar.user_places import user_place
 
 
 class Operation(enum.Enum):
-    """What a reduction does with the elements."""
+    """The operations that join the elements of a reduction."""
 
     ADD = 0
     MUL = 1
@@ -59,7 +59,7 @@ _SCALED = (Operation.ADD, Operation.SQUARE_ADD)
 @check.guard
 @dc.dataclass(frozen=True)
 class ReduceParams:
-    """How elements are reduced.
+    """The operation of a reduction, with its scale and whether it updates its output.
 
     Attributes:
       op: the operation.

@@ -218,7 +218,7 @@ class SortOrder(enum.Enum):
 @check.guard
 @dc.dataclass(frozen=True)
 class TopKParams:
-    """What `topK` selects.
+    """The number, order and end of the elements that `topK` selects.
 
     Attributes:
       k: how many elements of each row.

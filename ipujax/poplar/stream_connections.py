@@ -28,7 +28,7 @@ class _Ring:
 
 
 class StreamConnections:
-    """What the host has connected with the streams of a graph."""
+    """The arrays and callbacks that the host has connected with the streams of a graph."""
 
     def __init__(self, graph: Graph):
         self._graph = graph
