@@ -105,7 +105,7 @@ template <class Inner, poplar::VectorLayout Layout, unsigned Alignment, bool Int
 struct Connected<poplar::Vector<Inner, Layout, Alignment, Interleaved>>
     : ConnectedVector<Inner, Layout, Alignment, Interleaved, Connected<Inner>::value> {};
 
-// A field is connected with tensors, or holds numbers: a pointer would not be one of a tile's memory.
+// A field is connected with tensors, or holds numbers: a pointer is not one of a tile's memory.
 template <class Field, class Plain = std::remove_all_extents_t<Field>>
 constexpr bool isField =
     Connected<Field>::value || (std::is_trivially_copyable_v<Field> && !std::is_pointer_v<Plain> &&
