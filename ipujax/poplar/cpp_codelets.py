@@ -32,6 +32,7 @@ from ipujax.poplar.cpp_glue import write_glue
 from ipujax.poplar.cpp_source import (
     VertexClass,
     canonical_name,
+    drop_declared_constructors,
     find_vertex_classes,
     read_tokens,
 )
@@ -182,6 +183,7 @@ class CppSource:
         self._has_loops = any(token.text == "loop" for token in tokens)
         self._runs_alone = needs_one_thread(tokens)
         self.classes = {each.name: each for each in find_vertex_classes(tokens)}
+        self._preprocessed = drop_declared_constructors(self._preprocessed, self.classes.values())
 
     def make_codelets(self) -> list[Codelet]:
         """Returns the codelets of all classes, and of all templates that the text instantiates."""
@@ -206,6 +208,14 @@ class CppSource:
         path = compile_library(
             self._preprocessed, glue, self.name, self._flags, checks_alignment=self._has_vectors
         )
+        try:
+            native_code.load_library(path)
+        except OSError as error:
+            raise graph_program_compilation_error(
+                f"codelet '{self.name}' cannot be loaded: {error}",
+                where=user_place(),
+                fix="define every function that it calls",
+            ) from error
         return [
             _make_codelet(path, number, name, vertex_class, self._has_loops)
             for number, (name, vertex_class) in enumerate(classes_by_name.items())

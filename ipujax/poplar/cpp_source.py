@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses as dc
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 KINDS = ("Vertex", "MultiVertex", "SupervisorVertex")
 
@@ -111,6 +111,28 @@ def find_vertex_classes(tokens: list[Token]) -> list[VertexClass]:
             )
         )
     return vertex_classes
+
+
+def drop_declared_constructors(preprocessed: str, classes: Iterable[VertexClass]) -> str:
+    """Returns a text without constructors that are declared alone: Poplar's compiler defines them.
+
+    Args:
+      preprocessed: the text; its lines stay where they are.
+      classes: its vertex types.
+    """
+    names = {each.name.rpartition("::")[2].partition("<")[0] for each in classes}
+    for name in names:
+        if re.search(rf"\b{name}\s*(?:<[^;{{}}]*>\s*)?::\s*{name}\s*\(", preprocessed):
+            continue  # the user defines it
+        # After a member, an access or the marker of a line, and not within an expression.
+        declaration = rf"([;{{}}:]|^\#[^\n]*$)(\s*)(?:explicit\s+)?{name}\s*\(\s*\)\s*;"
+        preprocessed = re.sub(declaration, _keep_lines, preprocessed, flags=re.MULTILINE)
+    return preprocessed
+
+
+def _keep_lines(declaration: re.Match[str]) -> str:
+    before = declaration[1] + declaration[2]
+    return before + "\n" * (declaration[0].count("\n") - before.count("\n"))
 
 
 def _bases_of(start: _Class, classes: dict[str, _Class]) -> Iterator[_Class]:

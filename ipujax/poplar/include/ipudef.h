@@ -63,12 +63,21 @@ namespace ipu {
 IPUJAX_UNARY(exp, std::exp(x))
 IPUJAX_UNARY(exp2, std::exp2(x))
 IPUJAX_UNARY(ln, std::log(x))
+IPUJAX_UNARY(log, std::log(x))
 IPUJAX_UNARY(log2, std::log2(x))
 IPUJAX_UNARY(tanh, std::tanh(x))
 IPUJAX_UNARY(sigm, 1.0f / (1.0f + std::exp(-x)))
 IPUJAX_UNARY(sqrt, std::sqrt(x))
 IPUJAX_UNARY(rsqrt, 1.0f / std::sqrt(x))
 IPUJAX_UNARY(relu, x > 0.0f ? x : 0.0f)
+IPUJAX_UNARY(cos, std::cos(x))
+IPUJAX_UNARY(sin, std::sin(x))
+IPUJAX_UNARY(fabs, std::fabs(x))
+IPUJAX_UNARY(floor, std::floor(x))
+IPUJAX_UNARY(ceil, std::ceil(x))
+IPUJAX_UNARY(rint, std::rint(x))
+IPUJAX_UNARY(round, std::round(x))
+IPUJAX_UNARY(trunc, std::trunc(x))
 #undef IPUJAX_UNARY
 
 #define IPUJAX_BINARY(NAME, EXPRESSION)                                                            \
@@ -84,8 +93,17 @@ IPUJAX_UNARY(relu, x > 0.0f ? x : 0.0f)
 IPUJAX_BINARY(max, std::fmax(x, y))
 IPUJAX_BINARY(min, std::fmin(x, y))
 IPUJAX_BINARY(absadd, std::fabs(x) + std::fabs(y))
+IPUJAX_BINARY(fmax, std::fmax(x, y))
+IPUJAX_BINARY(fmin, std::fmin(x, y))
+IPUJAX_BINARY(pow, std::pow(x, y))
 #undef IPUJAX_BINARY
 
+// The sum of a short vector's elements.
+inline float sum(float2 v) { return v[0] + v[1]; }
+inline float sum(half2 v) { return float(v[0]) + float(v[1]); }
+inline float2 sum(half4 v) {
+  return float2{float(v[0]) + float(v[1]), float(v[2]) + float(v[3])};
+}
 // The value within the bounds that a short vector holds.
 inline float clamp(float x, float2 bounds) {
   return std::fmin(std::fmax(x, bounds[0]), bounds[1]);

@@ -342,6 +342,57 @@ def test_slices_that_begin_at_a_word_may_be_read_by_words(first: int) -> None:
     np.testing.assert_array_equal(engine.readTensor("y"), 2 * np.arange(first, first + 4))
 
 
+def test_constructors_may_be_declared_alone_as_poplars_compiler_defines_them() -> None:
+    graph = make_graph(
+        """
+        #include <poplar/StackSizeDefs.hpp>
+        #include <ipu_vector_math>
+        template <class T> class Declared : public Vertex {
+        public:
+          Declared();
+          Input<Vector<T>> x;
+          Output<Vector<T>> y;
+          const unsigned n;
+          bool compute() {
+            for (unsigned i = 0; i < y.size(); ++i)
+              y[i] = ipu::sum(float2{ipu::pow(x[i], 2.0f), ipu::fabs(ipu::log(x[i]))}) * n;
+            return true;
+          }
+        };
+        template class Declared<float>;
+        class Defined : public Vertex {
+        public:
+          Defined();
+          Output<float> y;
+          int n;
+          bool compute() { *y = n; return true; }
+        };
+        Defined::Defined() : n(7) {}
+        DEF_STACK_USAGE(64, __runCodelet_Declared);
+        """
+    )
+    values = np.linspace(0.1, 2, 5).astype(f32)
+    x, y = add_tensor(graph, values, "x"), add_tensor(graph, 0 * values, "y")
+    engine = run_vertex(graph, "Declared<float>", {"x": x, "y": y, "n": 3})
+    wanted = 3 * (values**2 + abs(np.log(values)))
+    np.testing.assert_allclose(engine.readTensor("y"), wanted, rtol=1e-6)
+    engine = run_vertex(graph, "Defined", {"y": add_tensor(graph, f32(0), "z")})
+    assert engine.readTensor("z") == 7
+
+
+def test_a_function_without_definition_is_named() -> None:
+    text = """
+        float missing(float x);
+        class Calls : public Vertex {
+        public:
+          InOut<float> x;
+          bool compute() { *x = missing(*x); return true; }
+        };
+        """
+    with pytest.raises(poplar.graph_program_compilation_error, match=r"cannot be loaded.*missing"):
+        make_graph(text)
+
+
 def test_half_rounds_as_numpy_does() -> None:
     graph = make_graph(
         """
