@@ -113,7 +113,7 @@ def load_and_run(
     assert native_code.is_target(target)
 
     def call(*arrays: jax.Array) -> list[jax.Array]:
-        return jax.ffi.ffi_call(target, shapes)(*arrays, **attributes)
+        return [*jax.ffi.ffi_call(target, shapes)(*arrays, **attributes)]
 
     ipu.compile(call).lower(*operands).compile().save(folder / "program")
     return [np.asarray(each) for each in ipu.load_executable(folder / "program")(*operands)]

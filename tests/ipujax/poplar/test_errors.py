@@ -1,5 +1,7 @@
 """Mistakes in graphs: what is said, and when."""
 
+# pyright: reportIndexIssue=false
+
 from __future__ import annotations
 
 import numpy as np

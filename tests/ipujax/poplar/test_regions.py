@@ -1,5 +1,7 @@
 """Intervals of tensors: those that follow each other in memory, and shares of workers."""
 
+# pyright: reportOperatorIssue=false
+
 from __future__ import annotations
 
 import jax.numpy as jnp
