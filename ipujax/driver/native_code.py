@@ -74,7 +74,9 @@ def require_target(name: str) -> None:
     match = _TARGET.fullmatch(name)
     if match is None or name in _REGISTERED:
         return
-    with contextlib.suppress(ForeignFolderError, OSError), open_code_folder() as folder:
+    # A library without a handler of that number is an AttributeError of ctypes.
+    absent = (ForeignFolderError, OSError, AttributeError)
+    with contextlib.suppress(*absent), open_code_folder() as folder:
         path = folder / f"{match[1]}{SUFFIX}"
         if path.exists():
             register_target(path, int(match[2]))

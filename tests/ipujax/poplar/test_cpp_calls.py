@@ -135,6 +135,15 @@ def test_a_file_that_calls_a_codelet_with_anything_else_is_refused(
         load_and_run(tmp_path, **HOSTILE[name])
 
 
+def test_a_file_that_calls_what_a_library_has_not_is_refused() -> None:
+    target = compile_target()
+    native_code.require_target(target)
+    for foreign in (target.replace("codelets_0", "codelets_99"), f"ipujax_{'0' * 64}.codelets_0"):
+        assert native_code.is_target(foreign)
+        with pytest.raises(ipu.errors.ExecutableError, match="not compiled here"):
+            native_code.require_target(foreign)
+
+
 SLOW = """
 class Slow : public Vertex {
 public:
