@@ -21,6 +21,7 @@ TWO, SLICES = (add_tensor(GRAPH, np.ones(shape, f32), "two") for shape in ([2, 4
 IMAGE, KERNEL = (add_tensor(GRAPH, np.ones(s, f32), "image") for s in ([1, 1, 4], [1, 1, 1, 2]))
 SEED = add_tensor(GRAPH, np.array([0, 1], np.uint32), "seed")
 INDEX = add_tensor(GRAPH, np.array([0, 1], np.int32), "index")
+FLAGS = add_tensor(GRAPH, np.ones(4, bool), "flags")
 SUM = popops.ReduceParams(popops.Operation.ADD)
 TOP = popops.TopKParams(2, True, popops.SortOrder.NONE)
 CONV = poplin.ConvParams(poplar.FLOAT, 1, [4], [2], 1, 1, 1)
@@ -83,6 +84,14 @@ CALLS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (poputil.broadcastToMatch, (X, ROW)),
     (poputil.getTileImbalance, ([[poplar.Interval(0, 1)]], 0, 1)),
     (poputil.templateVertex, ("V", FLOAT)),
+    (poputil.duplicate, (G, X, P, "copy")),
+    (poputil.cloneToIpu, (G, X, 0, "clone")),
+    (poputil.copyToIpu, (G, X, P, 0, "copy")),
+    (poputil.splitRegions, ([poplar.Interval(0, 9)], 2, 3, 4)),
+    (poputil.splitRegionsBetweenWorkers, (G.getTarget(), [[poplar.Interval(0, 9)]], 2, 4)),
+    (G.getSortedContiguousRegions, (X, [poplar.Interval(0, 9)], False)),
+    (poplar.IPUModel().createDevice().createVirtualDevice, (4,)),
+    (popops.allTrue, (G, FLAGS, P, "all")),
 ]
 BAD = (None, "x", -1, 2.5, object(), {}, [None], np.ones(2), INDEX)
 
