@@ -52,14 +52,19 @@ def call(build: Callable[..., Any], *arrays: Any) -> Any:
         for i, array in enumerate(values)
     ]
     results = build(graph, sequence, *tensors)
-    for tensor in tensors:
-        if (graph.tile_of[tensor.elements] == NO_TILE).all():
-            poputil.mapTensorLinearly(graph, tensor)
+    unplaced = [
+        number
+        for number, tensor in enumerate(tensors)
+        if (graph.tile_of[tensor.elements] == NO_TILE).all()
+    ]
+    for number in unplaced:
+        poputil.mapTensorLinearly(graph, tensors[number])
     leaves, tree = jax.tree.flatten(results, is_leaf=lambda leaf: isinstance(leaf, Tensor))
     for leaf in leaves:
         check.require_instance(leaf, Tensor, "what build returns", "tensors")
     _check_graph(graph, sequence, tensors, leaves)
-    lowering = ProgramLowering(graph, StreamConnections(graph), [sequence])
+    streams = StreamConnections(graph)
+    lowering = ProgramLowering(graph, streams, [sequence], frozenset(unplaced))
     held = {number: array.reshape(-1) for number, array in enumerate(values)}
     after = lowering.run(sequence, initial_state(graph, held))
     return jax.tree.unflatten(

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from ipujax.operators import Superstep, run_superstep
+from ipujax.operators import Placement, Superstep, TileRuns, run_superstep
 from ipujax.poplar import program as programs
 from ipujax.poplar.element_access import State, read_elements, variables_of, write_elements
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.graph_parts import ComputeSet, DataStream, RemoteBuffer
+from ipujax.poplar.graph_parts import NO_TILE, ComputeSet, DataStream, RemoteBuffer
 from ipujax.poplar.stream_connections import StreamConnections
 from ipujax.poplar.superstep_costs import compute_set_cost, copy_cost, elementwise_cost
 from ipujax.poplar.tensors import Tensor
@@ -45,10 +45,14 @@ class StepLowering:
     Attributes:
       graph: the graph.
       streams: the host's side of its streams.
+      unplaced: the numbers of variables that nobody has mapped: the planner may put them elsewhere.
     """
 
-    def __init__(self, graph: Graph, streams: StreamConnections):
-        self.graph, self.streams = graph, streams
+    def __init__(
+        self, graph: Graph, streams: StreamConnections, unplaced: frozenset[int] = frozenset()
+    ):
+        self.graph, self.streams, self.unplaced = graph, streams, unplaced
+        self._placements: dict[int, Placement | None] = {}
         self._groups: dict[ComputeSet, list[VertexGroup]] = {}
         self._costs: dict[object, Superstep] = {}
 
@@ -168,18 +172,63 @@ class StepLowering:
 
     def _run_on_device(self, program: OnDevice, state: State) -> State:
         read, written = self.accesses(program)
-        numbers = sorted({*read, *written})
+        replaced = {*written}.difference(read) & self._replaced_by(program)
+        numbers = sorted({*read, *written} - replaced)
 
         def step(*arrays: jax.Array) -> list[jax.Array]:
-            changed = self._compute(program, dict(zip(numbers, arrays, strict=True)))
+            now = dict(zip(numbers, arrays, strict=True))
+            for number in replaced:
+                variable = self.graph.variables[number]
+                now[number] = jnp.zeros(variable.size, variable.type.dtype)
+            changed = self._compute(program, now)
             return [changed[number] for number in written]
 
         if not written:
             return state
         operands = [state[number] for number in numbers]
+        cost = dc.replace(
+            self.cost_of(program),
+            operand_places=tuple(map(self._placement_of, numbers)),
+            result_places=tuple(map(self._placement_of, written)),
+        )
         with jax.named_scope(_scope_name(program.name)):
-            results = run_superstep(step, operands, self.cost_of(program))
+            results = run_superstep(step, operands, cost)
         return {**state, **dict(zip(written, results, strict=True))}
+
+    def _replaced_by(self, program: OnDevice) -> set[int]:
+        """Returns the variables of which a step writes all elements, so that none is needed."""
+        regions: list[np.ndarray] = []
+        match program:
+            case programs.Execute():
+                for group in self.groups_of(program.compute_set):
+                    fields = group.codelet.fields.items()
+                    regions += [group.elements[name] for name, field in fields if field.is_written]
+            case programs.Operation():
+                regions += [tensor.elements for tensor in program.outputs]
+            case programs.Copy(dst=Tensor() as tensor):
+                regions.append(tensor.elements)
+            case _:
+                return set()
+        if not regions:
+            return set()
+        written = np.unique(np.concatenate([region.reshape(-1) for region in regions]))
+        first, last = np.searchsorted(self.graph.starts, written[[0, -1]], side="right") - 1
+        variables = self.graph.variables[int(first) : int(last) + 1]
+        ends = [variable.start + variable.size for variable in variables]
+        counts = np.diff(np.searchsorted(written, [variables[0].start, *ends]))
+        return {v.number for v, n in zip(variables, counts.tolist(), strict=True) if n == v.size}
+
+    def _placement_of(self, number: int) -> Placement | None:
+        """Returns where a variable lies; None for a remote buffer, and for one not all mapped."""
+        if number < 0 or number in self.unplaced:
+            return None
+        if number not in self._placements:
+            variable = self.graph.variables[number]
+            tiles = self.graph.tile_of[variable.start : variable.start + variable.size]
+            is_mapped = (tiles != NO_TILE).all()
+            runs = TileRuns.from_tiles(tiles)
+            self._placements[number] = Placement(variable.name, runs) if is_mapped else None
+        return self._placements[number]
 
     def _compute(self, program: OnDevice, state: State) -> State:
         """Returns what a step on the device writes."""

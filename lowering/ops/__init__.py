@@ -82,8 +82,10 @@ from lowering.ops.streams import repeat_with_queues as repeat_with_queues
 from lowering.ops.streams import split_repeat_operands as split_repeat_operands
 from lowering.ops.streams import uses_streams as uses_streams
 from lowering.ops.supersteps import BetweenIpus as BetweenIpus
+from lowering.ops.supersteps import Placement as Placement
 from lowering.ops.supersteps import Superstep as Superstep
 from lowering.ops.supersteps import TileNumbers as TileNumbers
+from lowering.ops.supersteps import TileRuns as TileRuns
 from lowering.ops.supersteps import superstep_p as superstep_p
 from lowering.ops.tasks import Combination as Combination
 from lowering.ops.tasks import LoopVariable as LoopVariable

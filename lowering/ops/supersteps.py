@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lowering.ground import BetweenIpus as BetweenIpus
+from lowering.ground import Placement as Placement
 from lowering.ground import Superstep as Superstep
 from lowering.ground import TileNumbers as TileNumbers
+from lowering.ground import TileRuns as TileRuns
 from lowering.jaxprs import Aval, ClosedJaxpr, Effect, function_of_jaxpr
 from lowering.ops.define import define_primitive_with_body
 from lowering.ops.types import Array
