@@ -35,7 +35,7 @@ class ProgramLowering:
         graph: Graph,
         streams: StreamConnections,
         all_programs: Iterable[programs.Program],
-        unplaced: frozenset[int] = frozenset(),
+        unplaced: frozenset[int] | None = None,
     ):
         self.graph, self.steps = graph, StepLowering(graph, streams, unplaced)
         self.has_clock = any(

@@ -45,11 +45,12 @@ class StepLowering:
     Attributes:
       graph: the graph.
       streams: the host's side of its streams.
-      unplaced: the numbers of variables that nobody has mapped: the planner may put them elsewhere.
+      unplaced: of a graph within a function of JAX, the numbers of variables that nobody has
+        mapped, which the planner may put elsewhere; None for a graph with an engine of its own.
     """
 
     def __init__(
-        self, graph: Graph, streams: StreamConnections, unplaced: frozenset[int] = frozenset()
+        self, graph: Graph, streams: StreamConnections, unplaced: frozenset[int] | None = None
     ):
         self.graph, self.streams, self.unplaced = graph, streams, unplaced
         self._placements: dict[int, Placement | None] = {}
@@ -190,6 +191,7 @@ class StepLowering:
             self.cost_of(program),
             operand_places=tuple(map(self._placement_of, numbers)),
             result_places=tuple(map(self._placement_of, written)),
+            needs_room=self.unplaced is not None,
         )
         with jax.named_scope(_scope_name(program.name)):
             results = run_superstep(step, operands, cost)
@@ -220,7 +222,7 @@ class StepLowering:
 
     def _placement_of(self, number: int) -> Placement | None:
         """Returns where a variable lies; None for a remote buffer, and for one not all mapped."""
-        if number < 0 or number in self.unplaced:
+        if number < 0 or number in (self.unplaced or ()):
             return None
         if number not in self._placements:
             variable = self.graph.variables[number]

@@ -86,6 +86,7 @@ from lowering.ops.supersteps import Placement as Placement
 from lowering.ops.supersteps import Superstep as Superstep
 from lowering.ops.supersteps import TileNumbers as TileNumbers
 from lowering.ops.supersteps import TileRuns as TileRuns
+from lowering.ops.supersteps import needs_room_on_tiles as needs_room_on_tiles
 from lowering.ops.supersteps import superstep_p as superstep_p
 from lowering.ops.tasks import Combination as Combination
 from lowering.ops.tasks import LoopVariable as LoopVariable

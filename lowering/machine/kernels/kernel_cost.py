@@ -245,7 +245,16 @@ class _Kernel:
         )
 
     def _find_reusable_operands(self, item: Item, result: int) -> tuple[int, ...]:
-        """Returns the operands whose memory a result can take: of its size and its layout."""
+        """Returns the operands whose memory a result can take: of its size and its layout.
+
+        Of what is laid out by hand, a result takes that of the variable that it changes.
+        """
+        step = step_of_item(item)
+        if step is not None and step.result_places:
+            place = dict(zip(item.writes, step.result_places, strict=True)).get(result)
+            pairs = zip(item.reads, step.operand_places, strict=True)
+            changed = [value for value, given in pairs if place is not None and given == place]
+            return self._memory_owners(changed)
         owners = [
             value
             for value in without_literals(item.reads)
