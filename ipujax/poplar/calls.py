@@ -21,6 +21,7 @@ from ipujax.poplar.host_values import initial_state
 from ipujax.poplar.lower_program import ProgramLowering
 from ipujax.poplar.stream_connections import StreamConnections
 from ipujax.poplar.tensors import Tensor
+from ipujax.poplar.tile_memory import has_planned_operations
 from ipujax.poplar.user_places import user_place
 from ipujax.poplar.written_elements import WrittenElements
 
@@ -64,7 +65,10 @@ def call(build: Callable[..., Any], *arrays: Any) -> Any:
         check.require_instance(leaf, Tensor, "what build returns", "tensors")
     _check_graph(graph, sequence, tensors, leaves)
     streams = StreamConnections(graph)
-    lowering = ProgramLowering(graph, streams, [sequence], frozenset(unplaced))
+    is_planned = has_planned_operations(sequence)
+    lowering = ProgramLowering(
+        graph, streams, [sequence], None if is_planned else frozenset(unplaced)
+    )
     held = {number: array.reshape(-1) for number, array in enumerate(values)}
     after = lowering.run(sequence, initial_state(graph, held))
     return jax.tree.unflatten(

@@ -46,7 +46,8 @@ class StepLowering:
       graph: the graph.
       streams: the host's side of its streams.
       unplaced: of a graph within a function of JAX, the numbers of variables that nobody has
-        mapped, which the planner may put elsewhere; None for a graph with an engine of its own.
+        mapped, which the planner may put elsewhere; None for a graph with an engine, which counts
+        its memory itself, or with operations whose results the planner lays out.
     """
 
     def __init__(
@@ -198,31 +199,34 @@ class StepLowering:
         return {**state, **dict(zip(written, results, strict=True))}
 
     def _replaced_by(self, program: OnDevice) -> set[int]:
-        """Returns the variables of which a step writes all elements, so that none is needed."""
+        """Returns the variables of which a step writes all elements, so that none is needed.
+
+        An engine's variables are there all the same, and in C++ an output that `compute` leaves
+        alone keeps its elements.
+        """
         regions: list[np.ndarray] = []
         match program:
             case programs.Execute():
                 for group in self.groups_of(program.compute_set):
-                    fields = group.codelet.fields.items()
-                    regions += [group.elements[name] for name, field in fields if field.is_written]
-            case programs.Operation():
-                regions += [tensor.elements for tensor in program.outputs]
+                    if group.codelet.native is None:
+                        fields = group.codelet.fields.items()
+                        regions += [group.elements[n] for n, field in fields if field.is_written]
             case programs.Copy(dst=Tensor() as tensor):
                 regions.append(tensor.elements)
             case _:
-                return set()
-        if not regions:
+                pass
+        if not regions or self.unplaced is None:
             return set()
         written = np.unique(np.concatenate([region.reshape(-1) for region in regions]))
-        first, last = np.searchsorted(self.graph.starts, written[[0, -1]], side="right") - 1
-        variables = self.graph.variables[int(first) : int(last) + 1]
-        ends = [variable.start + variable.size for variable in variables]
-        counts = np.diff(np.searchsorted(written, [variables[0].start, *ends]))
-        return {v.number for v, n in zip(variables, counts.tolist(), strict=True) if n == v.size}
+        numbers = self.variables([written])
+        sizes = [self.graph.variables[number].size for number in numbers]
+        starts = np.array([self.graph.variables[number].start for number in numbers], int)
+        counts = np.searchsorted(written, starts + sizes) - np.searchsorted(written, starts)
+        return {numbers[i] for i in np.flatnonzero(counts == sizes)}
 
     def _placement_of(self, number: int) -> Placement | None:
-        """Returns where a variable lies; None for a remote buffer, and for one not all mapped."""
-        if number < 0 or number in (self.unplaced or ()):
+        """Returns where the user has put a variable; None for one that is elsewhere, or not all."""
+        if self.unplaced is None or number < 0 or number in self.unplaced:
             return None
         if number not in self._placements:
             variable = self.graph.variables[number]

@@ -49,13 +49,14 @@ def rearrange_operands(
         layout = layouts.layout_of(value)
         if not _is_in_place(layout, wanted_layout):
             wanted = layouts.layout_for_plan(shapes[value], wanted_layout).mapping
-            moved_bytes = _bytes_of_tile(shapes[value], wanted)
+            moved_bytes = math.ceil(shapes[value].bytes / max(1, wanted_layout.used))
             received += moved_bytes
             sent += layout.mapping.most_bytes if layout.is_by_hand else 0
             together = layout.mapping.bytes_together_in(wanted)
             pieces += scattered_pieces(moved_bytes, together, layout.mapping.used)
     read = list(dict.fromkeys(without_literals(item.reads)))
-    if any(costs.operands) or not read:
+    has_results_by_hand = any(wanted and wanted.by_hand for wanted in costs.results)
+    if any(costs.operands) or has_results_by_hand or not read:
         return Rearranging(_exchange_of(max(received, sent), pieces), received)
     is_elementwise = item.operations[-1].name in ELEMENTWISE
     if is_elementwise:
@@ -80,17 +81,9 @@ def rearrange_operands(
 def _is_in_place(layout: TensorLayout, wanted_layout: WantedLayout) -> bool:
     """Returns whether an operand lies as it is wanted.
 
-    Parts of what lies on tiles by hand are wanted where they are.
+    Where users say by hand that it lies, it does, or has been brought by a step of theirs.
     """
-    if wanted_layout.by_hand is not None and layout.is_by_hand:
-        return True
-    return layout.order_key == (wanted_layout.by_hand or wanted_layout.layout, ())
-
-
-def _bytes_of_tile(shape: Shape, wanted: TileMapping) -> int:
-    """Returns the bytes of an operand that the tile with most of it receives."""
-    is_by_hand = wanted.by_hand is not None
-    return wanted.most_bytes if is_by_hand else math.ceil(shape.bytes / max(1, wanted.used))
+    return wanted_layout.by_hand is not None or layout.order_key == (wanted_layout.layout, ())
 
 
 def _exchange_of(received: float, pieces: Pieces) -> Phase | None:

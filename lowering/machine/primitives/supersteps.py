@@ -56,7 +56,7 @@ def _require_tiles(step: Superstep, target: Target) -> None:
     """Raises an error for a superstep that was laid out for a chip of more tiles."""
     tiles = target.tiles_per_ipu
     for numbers in (step.vertices, step.received, step.sent):
-        is_for_several_ipus = numbers.array.size % tiles == 0
+        is_for_several_ipus = step.between_ipus is not None or numbers.array.size % tiles == 0
         if numbers.array[tiles:].any() and not is_for_several_ipus:
             tile = tiles + int(np.flatnonzero(numbers.array[tiles:])[0])
             raise TargetError(
