@@ -35,6 +35,7 @@ from .embedding.embedding_optimizers import (
     HostEmbeddingSGDGAOptimizerSpec as HostEmbeddingSGDGAOptimizerSpec,
 )
 from .host_calls import call_on_host as call_on_host
+from .linear_maps import run_linear_map as run_linear_map
 from .loops import without_weak_type as without_weak_type
 from .metrics import Metric as Metric
 from .nn.activations import gelu as gelu

@@ -51,6 +51,7 @@ from lowering.ops.foreign_code import (
 from lowering.ops.foreign_code import list_called_targets as list_called_targets
 from lowering.ops.host_tables import look_up_rows as look_up_rows
 from lowering.ops.host_tables import tables_of as tables_of
+from lowering.ops.linear_maps import linear_map_p as linear_map_p
 from lowering.ops.norm_primitives import NORM_PRIMITIVES as NORM_PRIMITIVES
 from lowering.ops.norm_primitives import (
     bessel_correction_over_group as bessel_correction_over_group,
