@@ -14,7 +14,7 @@ from ipujax import poplar
 from ipujax.operators import is_traced
 from ipujax.poplar import program
 from ipujax.tiles.placed_calls import Arrays, map_rows_to_tiles, run_step
-from ipujax.tiles.tile_arrays import TileArray, check, require_rows, require_tiles
+from ipujax.tiles.tile_arrays import TileArray, TileTree, check, require_rows, require_tiles
 
 
 @check.guard
@@ -103,7 +103,7 @@ def gather(x: TileArray | ArrayLike, indices: Sequence[int], tiles: Sequence[int
 
 
 @check.guard
-def barrier(*values: TileArray) -> TileArray | tuple[TileArray, ...]:
+def barrier(*values: TileArray) -> TileTree:
     """Gives values on tiles back when all of them are there: one, or a tuple of several.
 
     Args:
