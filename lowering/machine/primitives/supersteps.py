@@ -55,14 +55,16 @@ def superstep_cost(op: Operation, target: Target) -> Cost:
 def _require_tiles(step: Superstep, target: Target) -> None:
     """Raises an error for a superstep that was laid out for a chip of more tiles."""
     tiles = target.tiles_per_ipu
-    for numbers in (step.vertices, step.received, step.sent):
-        is_for_several_ipus = step.between_ipus is not None or numbers.array.size % tiles == 0
-        if numbers.array[tiles:].any() and not is_for_several_ipus:
-            tile = tiles + int(np.flatnonzero(numbers.array[tiles:])[0])
-            raise TargetError(
-                f"'{step.name}' is on tile {tile}, and {target.name} has {tiles} tiles",
-                fix="put it on other tiles, or model a chip that has this one",
-            )
+    is_for_several_ipus = step.between_ipus is not None or step.vertices.array.size % tiles == 0
+    last = max((place.runs.tiles for place in step.result_places if place is not None), default=0)
+    if not is_for_several_ipus:
+        last = max(last, int(np.flatnonzero(step.vertices.array).max(initial=-1)) + 1)
+    if last > tiles:
+        raise TargetError(
+            f"'{step.name}' is on tile {last - 1}, and programs on {target.name} have {tiles} "
+            "tiles",
+            fix="put it on other tiles, or choose a chip, or fewer I/O tiles, so that it is there",
+        )
 
 
 def _layout_on(place: Placement | None, target: Target) -> WantedLayout | None:

@@ -143,5 +143,18 @@ def test_a_chip_of_fewer_tiles_is_an_error() -> None:
         return tiles.put_sharded(x, (0, 1300)).array
 
     lowered = ipu.compile(run).lower(ROWS)
-    with pytest.raises(ValueError, match="tile 1300, and ipu1 has 1216"):
+    with pytest.raises(ValueError, match="tile 1300, and programs on ipu1 have 1216"):
         lowered.report("ipu1")
+
+
+def test_tiles_beside_those_for_input_and_output() -> None:
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 1
+    config.io_tiles.num_io_tiles = 32
+    config.io_tiles.place_ops_on_io_tiles = True
+    config.configure_ipu_system()
+    many = np.ones((2, 100_000), np.float32)
+    with pytest.raises(ipu.errors.OutOfMemoryError, match="tile 7 of IPU 0"):
+        ipu.compile(chain)(many)
+    held = held_by_hand(report_of(chain, ROWS))["put_sharded"]
+    assert (held.size, held[7], held[9]) == (1472, ROW, ROW)
