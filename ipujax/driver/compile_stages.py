@@ -263,10 +263,11 @@ class Lowered(BoundToProcess):
 
         Raises:
           OutOfMemoryError: (a `MemoryError`) a program that does not fit, if the engine's options
-            say that this is an error.
+            say that this is an error; what is put on tiles by hand and does not fit there, unless
+            they allow it.
           ConfigError: (a `ValueError`) engine options that ipujax knows, with wrong values.
         """
-        engine_options.apply_engine_options(self, self.device.config.compilation_poplar_options)
+        engine_options.apply_engine_options(self)
         return Executable(self)
 
     @jaxpr.api_boundary

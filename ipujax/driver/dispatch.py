@@ -132,9 +132,7 @@ class Calls:
         lowered = self._lower(*args, **kwargs)
         if not _computes_like_plain_call(lowered):
             raise _HostDrivenProgram(lowered)
-        engine_options.apply_engine_options(
-            lowered, lowered.device.config.compilation_poplar_options
-        )
+        engine_options.apply_engine_options(lowered)
         with events.span("load", self._settings.name):
             SYSTEM.attach(lowered.device)
         flat = lowered.signature.flatten_arguments(args, kwargs)

@@ -35,6 +35,7 @@ from .embedding.embedding_optimizers import (
     HostEmbeddingSGDGAOptimizerSpec as HostEmbeddingSGDGAOptimizerSpec,
 )
 from .host_calls import call_on_host as call_on_host
+from .linear_maps import run_linear_map as run_linear_map
 from .loops import without_weak_type as without_weak_type
 from .metrics import Metric as Metric
 from .nn.activations import gelu as gelu
@@ -68,8 +69,10 @@ from .scopes import keep_lines_apart as keep_lines_apart
 from .seed_counters import offset_seed_counters as offset_seed_counters
 from .supersteps import LAUNCH_CYCLES as LAUNCH_CYCLES
 from .supersteps import BetweenIpus as BetweenIpus
+from .supersteps import Placement as Placement
 from .supersteps import Superstep as Superstep
 from .supersteps import TileNumbers as TileNumbers
+from .supersteps import TileRuns as TileRuns
 from .supersteps import cycles_of_function as cycles_of_function
 from .supersteps import linear_tile_bounds as linear_tile_bounds
 from .supersteps import read_modelled_clock as read_modelled_clock

@@ -16,8 +16,10 @@ LAUNCH_CYCLES = machine.LAUNCH
 read_modelled_clock = ops.read_modelled_clock
 
 BetweenIpus = ops.BetweenIpus
+Placement = ops.Placement
 Superstep = ops.Superstep
 TileNumbers = ops.TileNumbers
+TileRuns = ops.TileRuns
 
 
 def linear_tile_bounds(

@@ -21,6 +21,7 @@ from ipujax.poplar.host_values import initial_state
 from ipujax.poplar.lower_program import ProgramLowering
 from ipujax.poplar.stream_connections import StreamConnections
 from ipujax.poplar.tensors import Tensor
+from ipujax.poplar.tile_memory import has_planned_operations
 from ipujax.poplar.user_places import user_place
 from ipujax.poplar.written_elements import WrittenElements
 
@@ -52,14 +53,22 @@ def call(build: Callable[..., Any], *arrays: Any) -> Any:
         for i, array in enumerate(values)
     ]
     results = build(graph, sequence, *tensors)
-    for tensor in tensors:
-        if (graph.tile_of[tensor.elements] == NO_TILE).all():
-            poputil.mapTensorLinearly(graph, tensor)
+    unplaced = [
+        number
+        for number, tensor in enumerate(tensors)
+        if (graph.tile_of[tensor.elements] == NO_TILE).all()
+    ]
+    for number in unplaced:
+        poputil.mapTensorLinearly(graph, tensors[number])
     leaves, tree = jax.tree.flatten(results, is_leaf=lambda leaf: isinstance(leaf, Tensor))
     for leaf in leaves:
         check.require_instance(leaf, Tensor, "what build returns", "tensors")
     _check_graph(graph, sequence, tensors, leaves)
-    lowering = ProgramLowering(graph, StreamConnections(graph), [sequence])
+    connections = StreamConnections(graph)
+    is_planned = has_planned_operations(sequence)
+    lowering = ProgramLowering(
+        graph, connections, [sequence], None if is_planned else frozenset(unplaced)
+    )
     argument_arrays = {number: array.reshape(-1) for number, array in enumerate(values)}
     final_state = lowering.run(sequence, initial_state(graph, argument_arrays))
     return jax.tree.unflatten(

@@ -31,9 +31,13 @@ class ProgramLowering:
     """
 
     def __init__(
-        self, graph: Graph, streams: StreamConnections, all_programs: Iterable[programs.Program]
+        self,
+        graph: Graph,
+        streams: StreamConnections,
+        all_programs: Iterable[programs.Program],
+        unplaced: frozenset[int] | None = None,
     ):
-        self.graph, self.steps = graph, StepLowering(graph, streams)
+        self.graph, self.steps = graph, StepLowering(graph, streams, unplaced)
         self.has_clock = any(
             isinstance(part, programs.CycleMark) for each in all_programs for part in each.walk()
         )

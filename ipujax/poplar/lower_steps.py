@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from ipujax.operators import Superstep, run_superstep
+from ipujax.operators import Placement, Superstep, TileRuns, run_superstep
 from ipujax.poplar import program as programs
 from ipujax.poplar.element_access import State, read_elements, variables_of, write_elements
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.graph_parts import ComputeSet, DataStream, RemoteBuffer
+from ipujax.poplar.graph_parts import NO_TILE, ComputeSet, DataStream, RemoteBuffer
 from ipujax.poplar.stream_connections import StreamConnections
 from ipujax.poplar.superstep_costs import (
     compute_set_cost,
@@ -50,10 +50,16 @@ class StepLowering:
     Attributes:
       graph: the graph.
       streams: the host's side of its streams.
+      unplaced: of a graph within a function of JAX, the numbers of variables that nobody has
+        mapped, which the planner may put elsewhere; None for a graph with an engine, which counts
+        its memory itself, or with operations whose results the planner lays out.
     """
 
-    def __init__(self, graph: Graph, streams: StreamConnections):
-        self.graph, self.streams = graph, streams
+    def __init__(
+        self, graph: Graph, streams: StreamConnections, unplaced: frozenset[int] | None = None
+    ):
+        self.graph, self.streams, self.unplaced = graph, streams, unplaced
+        self._placements: dict[int, Placement | None] = {}
         self._groups: dict[ComputeSet, list[VertexGroup]] = {}
         self._costs: dict[object, Superstep] = {}
 
@@ -182,18 +188,67 @@ class StepLowering:
 
     def _run_on_device(self, program: OnDevice, state: State) -> State:
         read, written = self.accesses(program)
-        numbers = sorted({*read, *written})
+        replaced = {*written}.difference(read) & self._replaced_by(program)
+        numbers = sorted({*read, *written} - replaced)
 
         def step(*arrays: jax.Array) -> list[jax.Array]:
-            changed = self._compute(program, dict(zip(numbers, arrays, strict=True)))
+            now = dict(zip(numbers, arrays, strict=True))
+            for number in replaced:
+                variable = self.graph.variables[number]
+                now[number] = jnp.zeros(variable.size, variable.type.dtype)
+            changed = self._compute(program, now)
             return [changed[number] for number in written]
 
         if not written:
             return state
         operands = [state[number] for number in numbers]
+        cost = dc.replace(
+            self.cost_of(program),
+            operand_places=tuple(map(self._placement_of, numbers)),
+            result_places=tuple(map(self._placement_of, written)),
+            needs_room=self.unplaced is not None,
+        )
         with jax.named_scope(_scope_name(program.name)):
-            results = run_superstep(step, operands, self.cost_of(program))
+            results = run_superstep(step, operands, cost)
         return {**state, **dict(zip(written, results, strict=True))}
+
+    def _replaced_by(self, program: OnDevice) -> set[int]:
+        """Returns the variables of which a step writes all elements, so that none is needed.
+
+        An engine's variables are there all the same, and in C++ an output that `compute` leaves
+        alone keeps its elements.
+        """
+        regions: list[np.ndarray] = []
+        match program:
+            case programs.Execute():
+                for group in self.groups_of(program.compute_set):
+                    if group.codelet.native is None:
+                        fields = group.codelet.fields.items()
+                        regions += [group.elements[n] for n, field in fields if field.is_written]
+            case programs.Copy(dst=Tensor() as tensor):
+                regions.append(tensor.elements)
+            case _:
+                pass
+        if not regions or self.unplaced is None:
+            return set()
+        written = np.unique(np.concatenate([region.reshape(-1) for region in regions]))
+        numbers = self.variables([written])
+        sizes = [self.graph.variables[number].size for number in numbers]
+        starts = np.array([self.graph.variables[number].start for number in numbers], int)
+        counts = np.searchsorted(written, starts + sizes) - np.searchsorted(written, starts)
+        return {numbers[i] for i in np.flatnonzero(counts == sizes)}
+
+    def _placement_of(self, number: int) -> Placement | None:
+        """Returns where the user has put a variable; None for one that is elsewhere, or not all."""
+        if self.unplaced is None or number < 0 or number in self.unplaced:
+            return None
+        if number not in self._placements:
+            variable = self.graph.variables[number]
+            tiles = self.graph.tile_of[variable.start : variable.start + variable.size]
+            is_mapped = (tiles != NO_TILE).all()
+            runs = TileRuns.from_tiles(tiles)
+            self._placements[number] = Placement(variable.name, runs) if is_mapped else None
+        return self._placements[number]
 
     def _compute(self, program: OnDevice, state: State) -> State:
         """Returns what a step on the device writes."""

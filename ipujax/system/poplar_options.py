@@ -157,8 +157,8 @@ def _as_option_text(value: object) -> object:
     return json.dumps(value) if isinstance(value, bool) else value
 
 
-def allows_out_of_memory(options: EngineOptions) -> bool:
-    """Returns whether programs that exceed a tile's memory may run; by default they may.
+def allows_out_of_memory(options: EngineOptions, *, by_default: bool = True) -> bool:
+    """Returns whether programs that exceed a tile's memory may run; `by_default` if no option says.
 
     Raises:
       ConfigError: (a `ValueError`) neither "true" nor "false".
@@ -167,7 +167,7 @@ def allows_out_of_memory(options: EngineOptions) -> bool:
         other_names = [name for name in source_options if not name.lower().startswith(_REPORTS)]
         effective_names = (ALLOW_OUT_OF_MEMORY, EXCHANGE_GOAL)
         _log_options_without_effect(other_names, effective_names, names.ENGINE, source)
-    return options.is_true(ALLOW_OUT_OF_MEMORY, default=True)
+    return options.is_true(ALLOW_OUT_OF_MEMORY, default=by_default)
 
 
 def check_compilation_options(options: _Options) -> None:

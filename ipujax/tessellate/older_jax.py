@@ -1,4 +1,4 @@
-"""What JAX had for IPUs in the original's time: `jit` with a backend, devices, and older names."""
+"""What JAX had in the original's time: `jit` with a backend, devices, and older names."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import jax
 from jax import core
 
 from ipujax.driver import compile as compile_for_ipus
-from ipujax.tessellate.utils.ipu_device import ipu_devices
+from ipujax.tessellate.utils.ipu_device import IpuDevice, ipu_devices
 
 _BACKEND: ContextVar[str] = ContextVar("backend", default="")
-_JIT, _DEVICES = jax.jit, jax.devices
+_JIT, _DEVICES, _DEVICE_PUT = jax.jit, jax.devices, jax.device_put
 
 Primitive: Any = type(jax.lax.add_p)
 """JAX's class of primitives."""
@@ -65,7 +65,23 @@ def devices(backend: str | None = None) -> list[Any]:
     return list(ipu_devices()) if backend == "ipu" else _DEVICES(backend)
 
 
+def device_put(x: Any, device: Any = None, **options: Any) -> Any:
+    """Puts arrays on a device as `jax.device_put` does; a virtual IPU's are on JAX's first device.
+
+    Args:
+      x: a pytree of arrays.
+      device: one of JAX's, or of `devices("ipu")`.
+      **options: those of `jax.device_put`.
+    """
+    return _DEVICE_PUT(x, None if isinstance(device, IpuDevice) else device, **options)
+
+
 def accept_older_calls() -> None:
-    """Gives `jax` the forms of `jit` and `devices` that know IPUs, and names that it had then."""
-    jax.jit, jax.devices = jit, devices  # type: ignore[assignment]
+    """Gives `jax` the forms of functions that know IPUs, and what it had by other names then.
+
+    An array's device was a method: a device of today, called, gives itself.
+    """
+    jax.jit, jax.devices, jax.device_put = jit, devices, device_put  # type: ignore[assignment]
+    jax.ShapedArray = core.ShapedArray  # type: ignore[attr-defined]
+    jax.Device.__call__ = lambda device: device  # type: ignore[method-assign]
     core.Primitive = Primitive  # type: ignore[attr-defined]

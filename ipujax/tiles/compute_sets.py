@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ipujax.poplar import Graph, Tensor, program
+
+PlainValue = bool | int | float
 
 
 @dc.dataclass(frozen=True)
 class Connection:
-    """What a field is connected with.
+    """A tensor that one field of all vertices is connected with.
 
     Attributes:
       tensor: the tensor.
@@ -23,9 +24,9 @@ class Connection:
     has_rows: bool = True
     rank: int = 1
 
-    def for_vertex(self, place: int) -> Tensor:
-        """Returns what the vertex on the k-th tile gets, of the field's rank."""
-        part = self.tensor[place] if self.has_rows else self.tensor
+    def part_of_vertex(self, number: int) -> Tensor:
+        """Returns what the vertex on the tile of this number gets, of the field's rank."""
+        part = self.tensor[number] if self.has_rows else self.tensor
         if self.rank < 2:
             return part.flatten()
         return part.flatten(1) if part.rank() > 1 else part.expand([0])
@@ -38,7 +39,7 @@ def add_compute_set(
     vertex_type: str,
     tiles: Sequence[int],
     connections: Mapping[str, Connection],
-    plain: Mapping[str, Any] | None = None,
+    plain_fields: Mapping[str, PlainValue] | None = None,
 ) -> None:
     """Executes a compute set with a vertex of one type on each tile.
 
@@ -49,11 +50,13 @@ def add_compute_set(
       vertex_type: the codelet's name.
       tiles: the tiles.
       connections: by field.
-      plain: the values of plain fields.
+      plain_fields: the values of plain fields.
     """
     compute_set = graph.addComputeSet(name)
-    for place, tile in enumerate(tiles):
-        fields = {field: each.for_vertex(place) for field, each in connections.items()}
-        vertex = graph.addVertex(compute_set, vertex_type, {**fields, **(plain or {})})
+    for number, tile in enumerate(tiles):
+        fields = {
+            field: connection.part_of_vertex(number) for field, connection in connections.items()
+        }
+        vertex = graph.addVertex(compute_set, vertex_type, {**fields, **(plain_fields or {})})
         graph.setTileMapping(vertex, tile)
     sequence.add(program.Execute(compute_set))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -10,110 +10,107 @@ import numpy as np
 
 from ipujax import poplar
 from ipujax.poplar import program
-from ipujax.tiles.compute_sets import Connection, add_compute_set
+from ipujax.tiles.compute_sets import Connection, PlainValue, add_compute_set
 from ipujax.tiles.function_vertices import run_function
 from ipujax.tiles.map_operands import MapOperands
-from ipujax.tiles.placed_calls import Arrays, put_rows_on_tiles, run_with_gradient
+from ipujax.tiles.placed_calls import map_rows_to_tiles, run_step
 from ipujax.tiles.tile_arrays import TileArray, check
-from ipujax.tiles.vertex_gradients import run_gradient
+from ipujax.tiles.vertex_derivatives import VertexDerivative
+from ipujax.tiles.vertices import Vertex
 
 
-def run_cpp_vertex(given: MapOperands) -> dict[str, TileArray]:
+def run_cpp_vertex(operands: MapOperands) -> dict[str, TileArray]:
     """Runs a vertex in C++ on each tile, and returns its output fields on tiles."""
-    vertex = given.vertex
-    rows = given.rebuild(given.arrays.rows())
+    vertex, arrays = operands.vertex, operands.arrays
+    rows = operands.rebuild(arrays.rows())
     results = vertex.function(*rows)
     if not isinstance(results, Mapping) or not results:
         raise check.wrong_type_error(
             "a dict of output fields", results, f"what '{vertex.name}' returns"
         )
-    names, leaves = [*results], [*results.values()]
-    inputs = vertex.name_operands(rows)
-    _check_inouts(given, inputs, results)
+    fields: dict[str, jax.ShapeDtypeStruct] = dict(results)
+    _check_inouts(vertex.name, vertex.name_operands(rows), fields)
     cycles = vertex.count_cycles(rows)
 
-    def build(graph: Any, sequence: Any, *tensors: Any) -> Any:
-        graph.addCodelets(str(vertex.source))
-        codelet = graph.codelets.find(vertex.name)
-        if vertex.threads > 1 and codelet.kind == "Vertex":
-            raise check.value_error(
-                f"'{vertex.name}' has {vertex.threads} threads, and its class is a Vertex",
-                "leave threads out, or derive the class from MultiVertex",
-            )
-        if cycles is not None:
-            graph.registerPerfEstimator(codelet.name, cycles)
-        return _add_vertices(given, results, graph, sequence, tensors)
+    def build(
+        graph: poplar.Graph, sequence: program.Sequence, *tensors: poplar.Tensor
+    ) -> list[poplar.Tensor]:
+        _add_codelet(graph, vertex, cycles)
+        return _add_vertices(operands, fields, graph, sequence, tensors)
 
-    def backward(operands: Arrays, cotangents: Arrays) -> list[jax.Array | None]:
-        if vertex.rule is None:
-            raise check.type_error(
-                f"the gradient of vertex '{vertex.name}', which is in C++",
-                f"give it a rule by {vertex.name}.defvjp",
-            )
-        rule = given.flatten_rule(vertex.rule, jax.tree.structure(dict(results)))
-        at = type(given.arrays)(given.arrays.tiles, tuple(operands), given.arrays.homes)
-        return run_gradient(
-            vertex.name, at, vertex.function, leaves, cotangents, rule, run_function
-        )
-
-    arrays = run_with_gradient(build, backward, given.arrays.arrays)
+    rule = None
+    if vertex.rule is not None:
+        rule = operands.flatten_rule(vertex.rule, jax.tree.structure(fields))
+    leaves = jax.tree.leaves(fields)
+    derivative = VertexDerivative(vertex.name, arrays, None, leaves, rule, run_function)
+    outputs = run_step(build, derivative, arrays.arrays)
     return {
-        name: TileArray(array, given.arrays.tiles)
-        for name, array in zip(names, arrays, strict=True)
+        name: TileArray(array, arrays.tiles)
+        for name, array in zip(sorted(fields), outputs, strict=True)
     }
 
 
+def _add_codelet(graph: poplar.Graph, vertex: Vertex, cycles: Callable[[], float] | None) -> None:
+    """Compiles the vertex's file for a graph, and lets it count the cycles that the user gives."""
+    graph.addCodelets(str(vertex.source))
+    codelet = graph.codelets.find(vertex.name)
+    if vertex.threads > 1 and codelet.kind == "Vertex":
+        raise check.value_error(
+            f"'{vertex.name}' has {vertex.threads} threads, and its class is a Vertex",
+            "leave threads out, or derive the class from MultiVertex",
+        )
+    if cycles is not None:
+        graph.registerPerfEstimator(codelet.name, cycles)
+
+
 def _check_inouts(
-    given: MapOperands, inputs: Mapping[str, Any], results: Mapping[str, Any]
+    vertex_name: str, inputs: Mapping[str, Any], outputs: Mapping[str, jax.ShapeDtypeStruct]
 ) -> None:
     """Raises an error for an InOut field that comes out otherwise than it goes in."""
-    for name, wanted in results.items():
-        given_shape = inputs.get(name, wanted)
-        if (given_shape.shape, given_shape.dtype) != (wanted.shape, np.dtype(wanted.dtype)):
+    for name, output in outputs.items():
+        given = inputs.get(name, output)
+        if (given.shape, given.dtype) != (output.shape, np.dtype(output.dtype)):
             raise check.type_error(
-                f"field '{name}' of '{given.vertex.name}' is {given_shape.dtype}"
-                f"{list(given_shape.shape)}, and comes out as {wanted.dtype}{list(wanted.shape)}",
+                f"field '{name}' of '{vertex_name}' is {given.dtype}{list(given.shape)}, and "
+                f"comes out as {output.dtype}{list(output.shape)}",
                 "an InOut field has one shape and dtype",
             )
 
 
 def _add_vertices(
-    given: MapOperands,
-    results: Mapping[str, Any],
-    graph: Any,
-    sequence: Any,
-    tensors: Sequence[Any],
-) -> list[Any]:
-    """Adds a compute set with a vertex on each tile; returns the tensors of the output fields."""
-    vertex, tiles, homes = given.vertex, given.arrays.tiles, given.arrays.homes
+    operands: MapOperands,
+    outputs: Mapping[str, jax.ShapeDtypeStruct],
+    graph: poplar.Graph,
+    sequence: program.Sequence,
+    tensors: Sequence[poplar.Tensor],
+) -> list[poplar.Tensor]:
+    """Adds a compute set with a vertex on each tile; returns the output fields' tensors, sorted."""
+    vertex, tiles, homes = operands.vertex, operands.arrays.tiles, operands.arrays.homes
     for tensor, home in zip(tensors, homes, strict=True):
         if home is not None:
-            put_rows_on_tiles(graph, tensor, home)
-    inputs = vertex.name_operands(given.rebuild(tensors))
-    homes_by_name = vertex.name_operands(given.rebuild(homes))
+            map_rows_to_tiles(graph, tensor, home)
+    inputs = vertex.name_operands(operands.rebuild(tensors))
+    homes_by_name = vertex.name_operands(operands.rebuild(homes))
     ranks = {name: field.rank for name, field in graph.codelets.find(vertex.name).fields.items()}
     fields: dict[str, Connection] = {}
-    plain: dict[str, Any] = {}
+    plain: dict[str, PlainValue] = {}
     for name, value in inputs.items():
         if isinstance(value, poplar.Tensor):
             has_rows = homes_by_name[name] is not None
             fields[name] = Connection(value, has_rows, ranks.get(name, 1))
         else:
             plain[name] = value
-    outputs: list[Any] = []
-    for name, leaf in results.items():
+    written: list[poplar.Tensor] = []
+    for name, leaf in sorted(outputs.items()):
         kind = poplar.type_of_dtype(np.dtype(leaf.dtype))
-        placed = graph.addVariable(kind, (len(tiles), *leaf.shape), f"{vertex.name}/{name}")
-        put_rows_on_tiles(graph, placed, tiles)
+        output = graph.addVariable(kind, (len(tiles), *leaf.shape), f"{vertex.name}/{name}")
+        map_rows_to_tiles(graph, output, tiles)
         if name in fields:
-            source = fields[name]
-            whole = source.tensor if source.has_rows else _repeat(source.tensor, len(tiles))
-            sequence.add(program.Copy(whole, placed, debugContext=f"{vertex.name}/{name}"))
-        fields[name] = Connection(placed, rank=ranks.get(name, 1))
-        outputs.append(placed)
+            source = fields[name].tensor
+            if not fields[name].has_rows:
+                source = source.expand([0]).broadcast(len(tiles), 0)
+            sequence.add(program.Copy(source, output, debugContext=f"{vertex.name}/{name}"))
+        fields[name] = Connection(output, rank=ranks.get(name, 1))
+        written.append(output)
     add_compute_set(graph, sequence, vertex.name, vertex.name, tiles, fields, plain)
-    return outputs
-
-
-def _repeat(tensor: Any, count: int) -> Any:
-    return tensor.expand([0]).broadcast(count, 0)
+    return written

@@ -9,14 +9,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ipujax import poplar
 from ipujax.operators import lift_closed_over
+from ipujax.poplar import program
 from ipujax.tiles.compute_sets import Connection, add_compute_set
 from ipujax.tiles.map_operands import MapOperands, OnTiles
-from ipujax.tiles.placed_calls import Arrays, put_rows_on_tiles, run_with_gradient
-from ipujax.tiles.tile_arrays import TileArray, check
-from ipujax.tiles.vertex_gradients import run_gradient
+from ipujax.tiles.placed_calls import map_rows_to_tiles, run_step
+from ipujax.tiles.tile_arrays import TileArray, TileTree, check
+from ipujax.tiles.vertex_derivatives import VertexDerivative
 from ipujax.tiles.vertices import Vertex
 
 
@@ -43,7 +45,7 @@ class _FlatFunction:
         first = len(self.results) - self.num_states
         rows = self.arrays.rows()
 
-        def compute(**fields: Any) -> Mapping[str, Any]:
+        def compute(**fields: jax.Array) -> Mapping[str, jax.Array]:
             arrays = [fields[f"operand{n}"].reshape(row.shape) for n, row in enumerate(rows)]
             leaves = [jnp.asarray(leaf).reshape(-1) for leaf in self.run(*arrays)]
             results = {f"result{n}": leaf for n, leaf in enumerate(leaves[:first])}
@@ -69,42 +71,42 @@ class _FlatFunction:
         )
 
 
-def run_function(given: MapOperands) -> Any:
+def run_function(operands: MapOperands) -> TileTree:
     """Runs a function in JAX on each tile, and returns its results on tiles."""
-    vertex, rows = given.vertex, given.arrays.rows()
-    run, lifted, results = lift_closed_over(
-        lambda *arrays: vertex.function(*given.rebuild(arrays)), rows
+    vertex, rows = operands.vertex, operands.arrays.rows()
+    run, closed_over, results = lift_closed_over(
+        lambda *arrays: vertex.function(*operands.rebuild(arrays)), rows
     )
     leaves, tree = jax.tree.flatten(results)
     if not leaves:
         raise check.value_error(f"'{vertex.name}' returns nothing", "return an array")
-    flat = _FlatFunction(
-        vertex, given.arrays.with_shared(lifted), run, leaves, _count_states(given, results)
-    )
-    codelet = flat.codelet(vertex.count_cycles(given.rebuild(rows)))
+    arrays = operands.arrays.with_shared(closed_over)
+    flat = _FlatFunction(vertex, arrays, run, leaves, _count_states(operands, results))
+    codelet = flat.codelet(vertex.count_cycles(operands.rebuild(rows)))
 
-    def build(graph: Any, sequence: Any, *tensors: Any) -> Any:
+    def build(
+        graph: poplar.Graph, sequence: program.Sequence, *tensors: poplar.Tensor
+    ) -> list[poplar.Tensor]:
         return _add_vertices(flat, codelet, graph, sequence, tensors)
 
-    def backward(operands: Arrays, cotangents: Arrays) -> list[jax.Array | None]:
-        rule = None if vertex.rule is None else given.flatten_rule(vertex.rule, tree)
-        at = dc.replace(flat.arrays, arrays=tuple(operands))
-        return run_gradient(vertex.name, at, flat.run, leaves, cotangents, rule, run_function)
-
-    arrays = run_with_gradient(build, backward, flat.arrays.arrays)
-    return jax.tree.unflatten(tree, [TileArray(array, given.arrays.tiles) for array in arrays])
-
-
-def _vector(access: Any, dtype: Any) -> Any:
-    return access[poplar.Vector[poplar.type_of_dtype(dtype)]]
+    rule = None if vertex.rule is None else operands.flatten_rule(vertex.rule, tree)
+    derivative = VertexDerivative(vertex.name, arrays, run, leaves, rule, run_function)
+    on_tiles = [
+        TileArray(array, arrays.tiles) for array in run_step(build, derivative, arrays.arrays)
+    ]
+    return jax.tree.unflatten(tree, on_tiles)
 
 
-def _count_states(given: MapOperands, results: Any) -> int:
+def _vector(access: type, dtype: np.dtype) -> Any:
+    return access[poplar.Vector[poplar.type_of_dtype(dtype)]]  # type: ignore[index]
+
+
+def _count_states(operands: MapOperands, results: Any) -> int:
     """Returns how many arrays are states, which the function gives back as it got them."""
-    vertex = given.vertex
+    vertex = operands.vertex
     if not vertex.state:
         return 0
-    states = given.rebuild(given.arrays.rows())[: len(vertex.state)]
+    states = operands.rebuild(operands.arrays.rows())[: len(vertex.state)]
     returned = results[-len(states) :] if isinstance(results, tuple) else ()
     if jax.tree.map(_describe, tuple(states)) != jax.tree.map(_describe, tuple(returned)):
         raise check.type_error(
@@ -112,32 +114,36 @@ def _count_states(given: MapOperands, results: Any) -> int:
             f"return a tuple with its state last: {jax.tree.map(_describe, tuple(states))}",
         )
     count = len(jax.tree.leaves(states))
-    if any(home != given.arrays.tiles for home in given.arrays.homes[:count]):
+    if any(home != operands.arrays.tiles for home in operands.arrays.homes[:count]):
         raise check.value_error(
             f"the state of '{vertex.name}' is not on its tiles", "put it there by gather"
         )
     return count
 
 
-def _describe(leaf: Any) -> str:
+def _describe(leaf: jax.Array | jax.ShapeDtypeStruct) -> str:
     return f"{leaf.dtype}{list(leaf.shape)}"
 
 
 def _add_vertices(
-    flat: _FlatFunction, codelet: poplar.Codelet, graph: Any, sequence: Any, tensors: Sequence[Any]
-) -> list[Any]:
+    flat: _FlatFunction,
+    codelet: poplar.Codelet,
+    graph: poplar.Graph,
+    sequence: program.Sequence,
+    tensors: Sequence[poplar.Tensor],
+) -> list[poplar.Tensor]:
     """Adds a compute set with a vertex on each tile; returns the results' tensors."""
     tiles, name = flat.arrays.tiles, flat.vertex.name
     fields: dict[str, Connection] = {}
     for n, (tensor, home) in enumerate(zip(tensors, flat.arrays.homes, strict=True)):
         if home is not None:
-            put_rows_on_tiles(graph, tensor, home)
+            map_rows_to_tiles(graph, tensor, home)
         fields[f"operand{n}"] = Connection(tensor, has_rows=home is not None)
-    results: list[Any] = []
+    results: list[poplar.Tensor] = []
     for n, leaf in enumerate(flat.results[: len(flat.results) - flat.num_states]):
         kind = poplar.type_of_dtype(leaf.dtype)
         results.append(graph.addVariable(kind, (len(tiles), *leaf.shape), f"{name}/result{n}"))
-        put_rows_on_tiles(graph, results[-1], tiles)
+        map_rows_to_tiles(graph, results[-1], tiles)
         fields[f"result{n}"] = Connection(results[-1])
     graph.addCodelets(codelet)
     add_compute_set(graph, sequence, name, codelet.name, tiles, fields)

@@ -71,15 +71,15 @@ class MapOperands:
         return jax.tree.unflatten(self.tree, leaves)
 
     def flatten_rule(
-        self, rule: Callable[..., Any], results: Any
+        self, rule: Callable[..., Sequence[Any]], results: Any
     ) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
         """Returns a rule of operands as one of arrays; `results` is the tree of the results."""
 
         def run(arrays: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-            found = tuple(rule(self.rebuild(arrays), jax.tree.unflatten(results, cotangents)))
-            leaves = self.tree.flatten_up_to(found)
+            of_operands = rule(self.rebuild(arrays), jax.tree.unflatten(results, cotangents))
+            leaves = self.tree.flatten_up_to(tuple(of_operands))
             pairs = zip(leaves, self.leaves, strict=True)
-            return [leaf for leaf, place in pairs if isinstance(place, ArrayPlace)]
+            return [leaf for leaf, given in pairs if isinstance(given, ArrayPlace)]
 
         return run
 
@@ -95,13 +95,13 @@ def read_operands(
 ) -> MapOperands:
     """Returns the operands of a map, checked."""
     leaves, tree = jax.tree.flatten(tuple(operands), is_leaf=is_on_tiles)
-    placed = [leaf for leaf in leaves if is_on_tiles(leaf)]
-    if tiles is None and not placed:
+    all_tiles = [leaf.tiles for leaf in leaves if isinstance(leaf, TileArray)]
+    if tiles is None and not all_tiles:
         raise check.type_error(
             f"no operand of '{vertex.name}' is on tiles", "put one on tiles, or give tiles="
         )
-    where = require_tiles(placed[0].tiles if tiles is None else tiles)
-    if not where:
+    tiles = require_tiles(all_tiles[0] if tiles is None else tiles)
+    if not tiles:
         raise check.value_error(f"'{vertex.name}' is mapped over no tiles", "give some tiles")
     arrays: list[jax.Array] = []
     homes: list[tuple[int, ...] | None] = []
@@ -109,9 +109,9 @@ def read_operands(
         if isinstance(leaf, (bool, int, float)):
             continue
         if isinstance(leaf, TileArray):
-            require_rows(leaf.shape, where, f"an operand of '{vertex.name}'")
+            require_rows(leaf.shape, tiles, f"an operand of '{vertex.name}'")
         leaves[number] = ArrayPlace(len(arrays))
         arrays.append(jnp.asarray(leaf.array if isinstance(leaf, TileArray) else leaf))
         homes.append(leaf.tiles if isinstance(leaf, TileArray) else None)
-    on_tiles = OnTiles(where, tuple(arrays), tuple(homes))
+    on_tiles = OnTiles(tiles, tuple(arrays), tuple(homes))
     return MapOperands(vertex, on_tiles, tuple(leaves), tree)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ipujax.tiles.cpp_vertices import run_cpp_vertex
 from ipujax.tiles.function_vertices import run_function
 from ipujax.tiles.map_operands import read_operands
-from ipujax.tiles.tile_arrays import check
-from ipujax.tiles.vertices import as_vertex
+from ipujax.tiles.tile_arrays import TileTree, check
+from ipujax.tiles.vertices import Vertex, as_vertex
 
 
 @check.guard
-def map(vertex: Any, *operands: Any, tiles: Sequence[int] | None = None) -> Any:
+def map(
+    vertex: Vertex | Callable[..., Any], *operands: Any, tiles: Sequence[int] | None = None
+) -> TileTree:
     """Runs a vertex on each of some tiles, all at the same time.
 
     In a program it is a compute set with one vertex on each of these tiles; rows that lie on other
@@ -31,5 +33,5 @@ def map(vertex: Any, *operands: Any, tiles: Sequence[int] | None = None) -> Any:
     Raises:
       poplar_error: numbers of rows that differ, wrong tiles, or a state on other tiles.
     """
-    given = read_operands(as_vertex(vertex), operands, tiles)
-    return run_function(given) if given.vertex.source is None else run_cpp_vertex(given)
+    read = read_operands(as_vertex(vertex), operands, tiles)
+    return run_function(read) if read.vertex.source is None else run_cpp_vertex(read)

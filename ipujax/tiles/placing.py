@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
+from ipujax import poplar
 from ipujax.operators import is_traced
-from ipujax.poplar import Tensor, program, type_of_dtype
-from ipujax.tiles.placed_calls import Arrays, put_rows_on_tiles, run_with_gradient
-from ipujax.tiles.tile_arrays import TileArray, check, require_rows, require_tiles
+from ipujax.poplar import program
+from ipujax.tiles.placed_calls import Arrays, map_rows_to_tiles, run_step
+from ipujax.tiles.tile_arrays import TileArray, TileTree, check, require_rows, require_tiles
 
 
 @check.guard
-def put_sharded(array: Any, tiles: Sequence[int]) -> TileArray:
+def put_sharded(array: ArrayLike, tiles: Sequence[int]) -> TileArray:
     """Puts row k of an array on `tiles[k]`.
 
     Args:
@@ -29,11 +31,11 @@ def put_sharded(array: Any, tiles: Sequence[int]) -> TileArray:
     array, tiles = jnp.asarray(array), require_tiles(tiles)
     require_rows(array.shape, tiles, "the array")
     rows = np.arange(len(tiles))
-    return _bring(array, rows, tiles, "put_sharded", lambda cotangent: cotangent)
+    return _RowCopy("put_sharded", rows, tiles, lambda cotangent: cotangent).run(array)
 
 
 @check.guard
-def put_replicated(array: Any, tiles: Sequence[int]) -> TileArray:
+def put_replicated(array: ArrayLike, tiles: Sequence[int]) -> TileArray:
     """Puts a copy of an array on each of some tiles: `[tiles, *array.shape]`.
 
     Args:
@@ -45,11 +47,11 @@ def put_replicated(array: Any, tiles: Sequence[int]) -> TileArray:
     """
     array, tiles = jnp.asarray(array), require_tiles(tiles)
     rows = np.zeros(len(tiles), int)
-    return _bring(array[None], rows, tiles, "put_replicated", lambda c: c.sum(0, keepdims=True))
+    return _RowCopy("put_replicated", rows, tiles, _sum_rows).run(array[None])
 
 
 @check.guard
-def constant_sharded(array: Any, tiles: Sequence[int]) -> TileArray:
+def constant_sharded(array: ArrayLike, tiles: Sequence[int]) -> TileArray:
     """Has row k of an array on `tiles[k]` from the beginning, as a constant of the program.
 
     Args:
@@ -63,15 +65,15 @@ def constant_sharded(array: Any, tiles: Sequence[int]) -> TileArray:
     tiles = require_tiles(tiles)
     if is_traced(array):
         raise check.type_error("constant_sharded is given a traced array", "use put_sharded")
-    known = np.asarray(array)
-    known = known.astype(jax.dtypes.canonicalize_dtype(known.dtype))
-    require_rows(known.shape, tiles, "the array")
-    type_of_dtype(known.dtype)
-    return TileArray(jnp.asarray(known), tiles)
+    constant = np.asarray(array)
+    constant = constant.astype(jax.dtypes.canonicalize_dtype(constant.dtype))
+    require_rows(constant.shape, tiles, "the array")
+    poplar.type_of_dtype(constant.dtype)
+    return TileArray(jnp.asarray(constant), tiles)
 
 
 @check.guard
-def gather(x: Any, indices: Sequence[int], tiles: Sequence[int]) -> TileArray:
+def gather(x: TileArray | ArrayLike, indices: Sequence[int], tiles: Sequence[int]) -> TileArray:
     """Puts row `indices[k]` of a value on `tiles[k]`; rows that are there already stay.
 
     Args:
@@ -94,14 +96,14 @@ def gather(x: Any, indices: Sequence[int], tiles: Sequence[int]) -> TileArray:
             f"index {wrong[0]} of an array of {count} rows", f"rows are 0 to {count - 1}"
         )
 
-    def backward(cotangent: jax.Array) -> jax.Array:
+    def add_rows(cotangent: jax.Array) -> jax.Array:
         return jnp.zeros(array.shape, cotangent.dtype).at[rows].add(cotangent)
 
-    return _bring(array, rows, tiles, "gather", backward, homes)
+    return _RowCopy("gather", rows, tiles, add_rows, homes).run(array)
 
 
 @check.guard
-def barrier(*values: TileArray) -> Any:
+def barrier(*values: TileArray) -> TileTree:
     """Gives values on tiles back when all of them are there: one, or a tuple of several.
 
     Args:
@@ -112,36 +114,49 @@ def barrier(*values: TileArray) -> Any:
     return values[0] if len(values) == 1 else jax.lax.optimization_barrier(values)
 
 
-def _bring(
-    array: jax.Array,
-    rows: np.ndarray,
-    tiles: tuple[int, ...],
-    name: str,
-    backward: Callable[[jax.Array], jax.Array],
-    homes: tuple[int, ...] | None = None,
-) -> TileArray:
-    """Copies rows of an array to tiles.
+def _sum_rows(cotangent: jax.Array) -> jax.Array:
+    return cotangent.sum(0, keepdims=True)
 
-    Args:
-      array: [rows, ...].
+
+@dc.dataclass(frozen=True)
+class _RowCopy:
+    """A copy of rows of an array to tiles.
+
+    Attributes:
+      name: of the copy.
       rows: of each tile, the number of its row.
       tiles: the tiles.
-      name: of the copy.
-      backward: the cotangent of the result -> that of the array.
+      transpose: the cotangent of the result -> that of the array.
       homes: the tiles of the array's rows; None for one that is on no given tiles.
     """
 
-    def build(graph: Any, sequence: Any, source: Any) -> Any:
-        if homes is not None:
-            put_rows_on_tiles(graph, source, homes)
-        shape = (len(tiles), *source.shape()[1:])
-        placed = graph.addVariable(source.elementType(), shape, name)
-        put_rows_on_tiles(graph, placed, tiles)
-        chosen = Tensor(graph, source.elements[rows], source.elementType(), source.name)
-        sequence.add(program.Copy(chosen, placed, debugContext=name))
-        return [placed]
+    name: str
+    rows: np.ndarray
+    tiles: tuple[int, ...]
+    transpose: Callable[[jax.Array], jax.Array]
+    homes: tuple[int, ...] | None = None
 
-    def backward_of(_: Arrays, cotangents: Arrays) -> list[jax.Array]:
-        return [backward(cotangents[0])]
+    def run(self, array: jax.Array) -> TileArray:
+        """Returns the rows on their tiles."""
+        return TileArray(run_step(self.build, self, [array])[0], self.tiles)
 
-    return TileArray(run_with_gradient(build, backward_of, [array])[0], tiles)
+    def build(
+        self, graph: poplar.Graph, sequence: program.Sequence, source: poplar.Tensor
+    ) -> list[poplar.Tensor]:
+        """Adds the copy; see `poplar.call`."""
+        if self.homes is not None:
+            map_rows_to_tiles(graph, source, self.homes)
+        shape = (len(self.tiles), *source.shape()[1:])
+        copies = graph.addVariable(source.elementType(), shape, self.name)
+        map_rows_to_tiles(graph, copies, self.tiles)
+        chosen = poplar.Tensor(graph, source.elements[self.rows], source.elementType(), source.name)
+        sequence.add(program.Copy(chosen, copies, debugContext=self.name))
+        return [copies]
+
+    def push_forward(self, operands: Arrays, numbers: Sequence[int], tangents: Arrays) -> Arrays:
+        """Returns the same rows of the tangent, see `Derivative`."""
+        return [self.run(tangent).array for tangent in tangents]
+
+    def pull_back(self, operands: Arrays, numbers: Sequence[int], cotangents: Arrays) -> Arrays:
+        """Returns the array's cotangent, which the planner computes, see `Derivative`."""
+        return [self.transpose(cotangent) for cotangent in cotangents]

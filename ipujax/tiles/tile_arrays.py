@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
+from jax.tree_util import GetAttrKey
+from jax.typing import ArrayLike, DTypeLike
 
 from ipujax.ground import Checks
 from ipujax.poplar import IPUModel, index_error, invalid_tile_mapping, type_error
+
+TileTree: TypeAlias = Any
+"""A pytree of `TileArray`s, which JAX has no type for."""
 
 check = Checks(type_error, invalid_tile_mapping)
 
 
 @check.guard
-@jax.tree_util.register_pytree_node_class
+@jax.tree_util.register_pytree_with_keys_class
 class TileArray:
     """An array that has one row on each of some tiles; a pytree of one leaf.
 
@@ -34,8 +39,9 @@ class TileArray:
 
     __slots__ = ("array", "tiles")
 
-    def __init__(self, array: Any, tiles: Sequence[int]):
-        self.array, self.tiles = array, require_tiles(tiles, may_repeat=True)
+    def __init__(self, array: ArrayLike, tiles: Sequence[int]):
+        self.array: jax.Array = array  # type: ignore[assignment]
+        self.tiles = require_tiles(tiles, may_repeat=True)
         require_rows(np.shape(array), self.tiles, "array")
 
     @property
@@ -61,25 +67,27 @@ class TileArray:
     def __len__(self) -> int:
         return len(self.tiles)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.array, dtype)
 
     def __repr__(self) -> str:
         return f"TileArray({self.array}, tiles={self.tiles})"
 
-    def tree_flatten(self) -> tuple[tuple[Any], tuple[int, ...]]:
-        """Returns the array, and the tiles as what transformations keep."""
-        return (self.array,), self.tiles
+    def tree_flatten_with_keys(
+        self,
+    ) -> tuple[tuple[tuple[Any, jax.Array]], tuple[int, ...]]:
+        """Returns the array with its name, and the tiles as what transformations keep."""
+        return ((GetAttrKey("array"), self.array),), self.tiles
 
     @classmethod
-    def tree_unflatten(cls, tiles: tuple[int, ...], leaves: Sequence[Any]) -> TileArray:
+    def tree_unflatten(cls, tiles: tuple[int, ...], leaves: Sequence[jax.Array]) -> TileArray:
         """Returns the value with another leaf: within `vmap` over the tile axis one tile's row."""
-        made = object.__new__(cls)
-        made.array, made.tiles = leaves[0], tiles
-        return made
+        value = object.__new__(cls)
+        value.array, value.tiles = leaves[0], tiles
+        return value
 
 
-def require_tiles(tiles: Any, *, may_repeat: bool = False) -> tuple[int, ...]:
+def require_tiles(tiles: Sequence[int], *, may_repeat: bool = False) -> tuple[int, ...]:
     """Returns tiles of an IPU, distinct ones by default, as a tuple.
 
     Raises:
@@ -113,6 +121,6 @@ def require_rows(shape: tuple[int, ...], tiles: tuple[int, ...], argument: str) 
         )
 
 
-def is_on_tiles(value: Any) -> bool:
+def is_on_tiles(value: object) -> bool:
     """Returns whether a value is on tiles; for `jax.tree`'s `is_leaf`."""
     return isinstance(value, TileArray)

@@ -69,7 +69,11 @@ class Vertex:
         """
         if self.cycles is None:
             return None
-        count = self.cycles(**self._asked(operands)) if callable(self.cycles) else self.cycles
+        count = (
+            self.cycles(**self._operands_of_cycles(operands))
+            if callable(self.cycles)
+            else self.cycles
+        )
         if np.ndim(count):
             if self.threads == 1 or np.shape(count) != (self.threads,):
                 raise check.value_error(
@@ -79,16 +83,16 @@ class Vertex:
             count = self.threads * np.max(count)
         return lambda: float(count)
 
-    def _asked(self, operands: Sequence[Any]) -> dict[str, Any]:
+    def _operands_of_cycles(self, operands: Sequence[Any]) -> dict[str, Any]:
         """Returns the operands that `cycles` asks for by name."""
-        known = self.name_operands(operands)
-        asked = inspect.signature(self.cycles).parameters  # type: ignore[arg-type]
-        if unknown := [name for name in asked if name not in known]:
+        by_name = self.name_operands(operands)
+        parameters = inspect.signature(self.cycles).parameters  # type: ignore[arg-type]
+        if unknown := [name for name in parameters if name not in by_name]:
             raise check.value_error(
                 f"cycles of vertex '{self.name}' asks for '{unknown[0]}'",
-                f"its operands are {', '.join(known)}",
+                f"its operands are {', '.join(by_name)}",
             )
-        return {name: known[name] for name in asked}
+        return {name: by_name[name] for name in parameters}
 
     def name_operands(self, operands: Sequence[Any]) -> dict[str, Any]:
         """Returns operands by the names of the function's parameters."""
@@ -153,9 +157,9 @@ def vertex(
     return Vertex(function, str(name), cycles, threads, state, path)
 
 
-def as_vertex(thing: Any) -> Vertex:
+def as_vertex(vertex_or_function: Vertex | Callable[..., Any]) -> Vertex:
     """Returns what `map` is given as a vertex: a function in JAX shares the tile's six threads."""
-    if isinstance(thing, Vertex):
-        return thing
-    check.require_function(thing, "the vertex")
-    return Vertex(thing, getattr(thing, "__name__", type(thing).__name__))
+    if isinstance(vertex_or_function, Vertex):
+        return vertex_or_function
+    function = check.require_function(vertex_or_function, "the vertex")
+    return Vertex(function, getattr(function, "__name__", type(function).__name__))

@@ -20,8 +20,10 @@ from lowering.ground.source_lines import is_in_installed_package as is_in_instal
 from lowering.ground.source_lines import name_source_line as name_source_line
 from lowering.ground.source_lines import parse_source_line as parse_source_line
 from lowering.ground.supersteps import BetweenIpus as BetweenIpus
+from lowering.ground.supersteps import Placement as Placement
 from lowering.ground.supersteps import Superstep as Superstep
 from lowering.ground.supersteps import TileNumbers as TileNumbers
+from lowering.ground.supersteps import TileRuns as TileRuns
 from lowering.ground.topological_order import sort_by_needs as sort_by_needs
 from lowering.ground.units import HOST as HOST
 from lowering.ground.units import IpuId as IpuId

@@ -28,9 +28,9 @@ class TileNumbers:
         return np.frombuffer(self.data, np.int64)
 
     def on_tiles(self, tiles: int) -> np.ndarray:
-        """Returns the numbers of so many tiles, int64 [tiles]."""
+        """Returns the numbers of so many tiles, int64 [tiles]; those of more tiles are left out."""
         padded = np.zeros(tiles, np.int64)
-        padded[: self.array.size] = self.array
+        padded[: self.array.size] = self.array[:tiles]
         return padded
 
     def on_ipu(self, ipu: int, tiles: int) -> np.ndarray:
@@ -51,6 +51,62 @@ class TileNumbers:
 
     def __repr__(self) -> str:
         return f"<at most {self.most} on {np.count_nonzero(self.array)} tiles>"
+
+
+@dc.dataclass(frozen=True, slots=True, repr=False)
+class TileRuns:
+    """The tile of each element of a variable, as data that can be hashed and compared.
+
+    Attributes:
+      data: the bytes of int64 [2, runs]: the tile of each run of elements, and where the run ends.
+    """
+
+    data: bytes
+
+    @classmethod
+    def from_tiles(cls, tiles: np.ndarray) -> TileRuns:
+        """Returns the runs of elements on the tiles of an array [elements]."""
+        ends = np.append(np.flatnonzero(np.diff(tiles)) + 1, tiles.size)[: tiles.size]
+        return cls(np.stack([tiles[ends - 1], ends]).astype(np.int64).tobytes())
+
+    @classmethod
+    def from_counts(cls, counts: np.ndarray) -> TileRuns:
+        """Returns the runs of so many elements on each tile, one tile after the other."""
+        where = np.flatnonzero(counts)
+        return cls(np.stack([where, np.cumsum(counts[where])]).astype(np.int64).tobytes())
+
+    @property
+    def array(self) -> np.ndarray:
+        """int64 [2, runs]: the tile of each run, and the number of the element behind its last."""
+        return np.frombuffer(self.data, np.int64).reshape(2, -1)
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles there must be: the largest number of a tile, and 1."""
+        return int(self.array[0].max(initial=-1)) + 1
+
+    def elements_on_tiles(self, tiles: int) -> np.ndarray:
+        """Returns int64 [tiles]: how many elements each tile holds."""
+        where, ends = self.array
+        counts = np.zeros(tiles, np.int64)
+        np.add.at(counts, where, np.diff(ends, prepend=0))
+        return counts
+
+    def __repr__(self) -> str:
+        return f"<{self.array.shape[1]} runs of elements on tiles>"
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Placement:
+    """The tiles on which the user has put a variable.
+
+    Attributes:
+      name: the user's name of the variable.
+      runs: the tiles of its elements.
+    """
+
+    name: str
+    runs: TileRuns
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +149,9 @@ class Superstep:
       remote_bytes: bytes from or to streaming memory.
       is_estimated: whether nobody said what the vertices take.
       where: the user's `file:line`, or "" for where it is traced.
+      operand_places: where the user has put each operand; None for one that may lie anywhere.
+      result_places: the same of each result.
+      needs_room: whether a program with it must fit the tiles; else its engine has checked that.
     """
 
     name: str
@@ -109,6 +168,9 @@ class Superstep:
     remote_bytes: int = 0
     is_estimated: bool = False
     where: str = ""
+    operand_places: tuple[Placement | None, ...] = ()
+    result_places: tuple[Placement | None, ...] = ()
+    needs_room: bool = False
 
     @property
     def operand_bytes(self) -> int:

@@ -17,6 +17,7 @@ CALLS = {
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
     "ipu_task": "body",
+    "ipu_linear_map": "body",
 }
 
 # Other primitives whose jaxprs hold ordinary equations: JAX's, and ours by their prefix. Any other

@@ -7,7 +7,7 @@ import functools
 import math
 from typing import Any, TypeAlias
 
-from lowering.ground import Superstep, TileNumbers
+from lowering.ground import Superstep, TileNumbers, TileRuns
 from lowering.machine.transfers.exchange_code import Pieces, scattered_pieces
 
 Units: TypeAlias = tuple[str, str]
@@ -161,11 +161,13 @@ class WantedLayout:
       used: how many tiles hold any.
       layout: the name of the order.
       block: channels and positions that follow each other in that order, see `TileMapping`.
+      by_hand: the tiles on which the user has put the elements; None: a plan spreads them evenly.
     """
 
     used: int
     layout: str
     block: tuple[int, int] | None = None
+    by_hand: TileRuns | None = None
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)

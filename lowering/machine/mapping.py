@@ -3,7 +3,7 @@
 A mapping cuts the flattened tensor into equal contiguous pieces of whole grains, one per tile from
 `first_tile` on, wrapping around. The layout sets the order of the flattened elements: linear
 mappings take the tensor's own order, those that a matmul or convolution plan asks for take the
-plan's.
+plan's. What the user has put on tiles by hand lies there instead.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+
+from lowering.ground import TileRuns
 
 VECTOR_BYTES = 8  # poplibs: Target::getVectorWidth, 64 bits
 MINIMUM_BYTES = 128  # poplibs: poputil/TileMapping, minimum bytes on a tile that has any
@@ -42,6 +44,7 @@ class TileMapping:
         rearranged before they can be worked on together.
       block: for a plan's order, the channels of a grain, which are innermost, and the positions of
         a tile's part that follow each other; None: all elements lie in the tensor's order.
+      by_hand: the tiles on which the user has put the elements; None: the pieces are equal ones.
     """
 
     elements: int
@@ -52,6 +55,7 @@ class TileMapping:
     first_tile: int = 0
     layout: str = "linear"
     block: tuple[int, int] | None = None
+    by_hand: TileRuns | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -59,7 +63,7 @@ class TileMapping:
     @functools.cached_property
     def _hash(self) -> int:
         pieces = self.elements, self.element_bytes, self.grain, self.used, self.tiles
-        return hash((*pieces, self.first_tile, self.layout, self.block))
+        return hash((*pieces, self.first_tile, self.layout, self.block, self.by_hand))
 
     @property
     def total_bytes(self) -> int:
@@ -69,6 +73,8 @@ class TileMapping:
     @property
     def most_elements(self) -> int:
         """Elements on the tile that has the most."""
+        if self.by_hand is not None:
+            return self.bytes_per_tile().max(initial=0) // self.element_bytes
         if not self.used:
             return 0
         grains = -(-self.elements // self.grain)
@@ -98,6 +104,12 @@ class TileMapping:
 
     def pieces(self) -> Iterator[Piece]:
         """Yields the elements on each tile, in the order of the elements."""
+        if self.by_hand is not None:
+            start = 0
+            for tile, stop in self.by_hand.array.T.tolist():
+                yield Piece(tile, start, stop)
+                start = stop
+            return
         bounds = self.bounds().tolist()
         for i in range(self.used):
             yield Piece((self.first_tile + i) % self.tiles, bounds[i], bounds[i + 1])
@@ -113,9 +125,12 @@ class TileMapping:
 
 @functools.lru_cache(maxsize=4096)
 def _bytes_per_tile(mapping: TileMapping) -> np.ndarray:
-    tile_bytes = np.zeros(mapping.tiles, dtype=np.int64)
-    tile_bytes[: mapping.used] = np.diff(mapping.bounds()) * mapping.element_bytes
-    tile_bytes = np.roll(tile_bytes, mapping.first_tile)
+    if mapping.by_hand is not None:
+        tile_bytes = mapping.by_hand.elements_on_tiles(mapping.tiles) * mapping.element_bytes
+    else:
+        tile_bytes = np.zeros(mapping.tiles, dtype=np.int64)
+        tile_bytes[: mapping.used] = np.diff(mapping.bounds()) * mapping.element_bytes
+        tile_bytes = np.roll(tile_bytes, mapping.first_tile)
     tile_bytes.flags.writeable = False
     return tile_bytes
 
@@ -175,3 +190,16 @@ def map_evenly(
     return TileMapping(
         elements, element_bytes, grain, used, tiles, first_tile % tiles, layout, block
     )
+
+
+def map_by_hand(runs: TileRuns, element_bytes: int, tiles: int) -> TileMapping:
+    """Returns the mapping of a tensor that the user has put on tiles.
+
+    Args:
+      runs: the tiles of its elements.
+      element_bytes: the size of one.
+      tiles: how many tiles there are.
+    """
+    counts = runs.elements_on_tiles(tiles)
+    total, used = int(counts.sum()), int(np.count_nonzero(counts))
+    return TileMapping(total, element_bytes, 1, used, tiles, by_hand=runs)

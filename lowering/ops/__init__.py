@@ -51,6 +51,7 @@ from lowering.ops.foreign_code import (
 from lowering.ops.foreign_code import list_called_targets as list_called_targets
 from lowering.ops.host_tables import look_up_rows as look_up_rows
 from lowering.ops.host_tables import tables_of as tables_of
+from lowering.ops.linear_maps import linear_map_p as linear_map_p
 from lowering.ops.norm_primitives import NORM_PRIMITIVES as NORM_PRIMITIVES
 from lowering.ops.norm_primitives import (
     bessel_correction_over_group as bessel_correction_over_group,
@@ -82,8 +83,11 @@ from lowering.ops.streams import repeat_with_queues as repeat_with_queues
 from lowering.ops.streams import split_repeat_operands as split_repeat_operands
 from lowering.ops.streams import uses_streams as uses_streams
 from lowering.ops.supersteps import BetweenIpus as BetweenIpus
+from lowering.ops.supersteps import Placement as Placement
 from lowering.ops.supersteps import Superstep as Superstep
 from lowering.ops.supersteps import TileNumbers as TileNumbers
+from lowering.ops.supersteps import TileRuns as TileRuns
+from lowering.ops.supersteps import needs_room_on_tiles as needs_room_on_tiles
 from lowering.ops.supersteps import superstep_p as superstep_p
 from lowering.ops.tasks import Combination as Combination
 from lowering.ops.tasks import LoopVariable as LoopVariable

@@ -126,6 +126,7 @@ def define_primitive_with_body(
     function: Callable[..., Callable[..., Arrays]],
     run: Callable[..., Arrays] | None = None,
     run_compiled: Callable[..., Arrays] | None = None,
+    transpose: Rule | None = None,
 ) -> Primitive:
     """Defines a primitive with a closed jaxpr, `body`, whose results it has.
 
@@ -135,6 +136,7 @@ def define_primitive_with_body(
       function: parameters -> a function of the operands that JAX can differentiate and vmap.
       run: as for `define_primitive`; that function if it is None.
       run_compiled: as for `define_primitive`.
+      transpose: as for `define_primitive`.
     """
 
     def body_avals(*_: Aval, body: ClosedJaxpr, **params: object) -> list[Aval]:
@@ -157,6 +159,7 @@ def define_primitive_with_body(
         effects=effects,
         run_compiled=run_compiled,
         jvp=jvp_of_body,
+        transpose=transpose,
         vmap=vmap_of_body,
     )
 

@@ -10,9 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lowering.ground import BetweenIpus as BetweenIpus
+from lowering.ground import Placement as Placement
 from lowering.ground import Superstep as Superstep
 from lowering.ground import TileNumbers as TileNumbers
-from lowering.jaxprs import Aval, ClosedJaxpr, Effect, function_of_jaxpr
+from lowering.ground import TileRuns as TileRuns
+from lowering.jaxprs import (
+    Aval,
+    ClosedJaxpr,
+    Effect,
+    EquationFinder,
+    JaxprEqn,
+    function_of_jaxpr,
+)
 from lowering.ops.define import define_primitive_with_body
 from lowering.ops.types import Array
 
@@ -28,3 +37,12 @@ def _function_of_superstep(*, body: ClosedJaxpr, step: Superstep) -> Callable[..
 superstep_p = define_primitive_with_body(
     "ipu_superstep", _effects_of_superstep, _function_of_superstep
 )
+
+
+def needs_room_on_tiles(closed: ClosedJaxpr) -> bool:
+    """Returns whether a function has values on tiles by hand, which must fit them."""
+    return EquationFinder(_needs_room)(closed.jaxpr)
+
+
+def _needs_room(eqn: JaxprEqn) -> bool:
+    return eqn.primitive is superstep_p and eqn.params["step"].needs_room

@@ -32,13 +32,13 @@ def run_equation(equation: IpuTileMapEquation, arrays: Sequence[Any]) -> list[An
     """
     tiles = tuple(equation.tiles)
     operands: dict[str, Any] = {}
-    given = iter(arrays)
+    next_arrays = iter(arrays)
     for info in equation.inputs_info:
         if info.is_constant_input:
-            known = decode_constant(info)
-            array: Any = np.broadcast_to(known, (len(tiles), *known.shape))
+            constant = decode_constant(info)
+            array: Any = np.broadcast_to(constant, (len(tiles), *constant.shape))
         else:
-            array = next(given)
+            array = next(next_arrays)
         shape = _field_shape(info)
         operands[info.name] = on_tiles.TileArray(array.reshape(len(tiles), *shape), tiles)
     results = {info.name: _struct(_field_shape(info), info) for info in equation.outputs_info}
@@ -46,8 +46,8 @@ def run_equation(equation: IpuTileMapEquation, arrays: Sequence[Any]) -> list[An
     if equation.use_tmp_space:
         aval = equation.tmp_space_aval
         results[equation.tmp_space_name] = _struct((aval.size,), aval)
-    plain = {each.name: each.value for each in equation.attributes_i32}
-    plain |= {each.name: each.value for each in equation.attributes_f32}
+    attributes = [*equation.attributes_i32, *equation.attributes_f32]
+    plain = {attribute.name: attribute.value for attribute in attributes}
 
     def describe(*_: Any) -> dict[str, jax.ShapeDtypeStruct]:
         return results
@@ -63,8 +63,8 @@ def run_equation(equation: IpuTileMapEquation, arrays: Sequence[Any]) -> list[An
         name=equation.vname,
         cycles=equation.perf_estimate or None,
     )
-    found = on_tiles.map(vertex, *operands.values(), *plain.values(), tiles=tiles)
-    return [found[name].array.reshape(len(tiles), *shape) for name, shape in shapes.items()]
+    outputs = on_tiles.map(vertex, *operands.values(), *plain.values(), tiles=tiles)
+    return [outputs[name].array.reshape(len(tiles), *shape) for name, shape in shapes.items()]
 
 
 def _field_shape(info: IpuVertexIOInfo) -> tuple[int, ...]:

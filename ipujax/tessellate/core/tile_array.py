@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
+from jax.typing import DTypeLike
 
 from ipujax.tessellate.core.tile_array_primitives import (
     tile_constant_replicated_prim,
@@ -32,12 +33,12 @@ def check_tile_array_multi_slice(slices: tuple[Any, ...], shape: Sequence[int]) 
     Raises:
       ValueError: others.
     """
-    whole = (*slices, *[slice(None)] * (len(shape) - len(slices)))
-    cuts = [n for n, part in enumerate(whole) if part != slice(None) and n < len(shape)]
+    all_axes = (*slices, *[slice(None)] * (len(shape) - len(slices)))
+    cuts = [n for n, part in enumerate(all_axes) if part != slice(None) and n < len(shape)]
     cut_axes = [n for n in cuts if shape[n] > 1]
-    has_steps = any(isinstance(part, slice) and part.step not in (None, 1) for part in whole[1:])
-    before_last = whole[1 : max(cut_axes, default=0)]
-    if len(whole) > len(shape) or has_steps or any(not isinstance(p, int) for p in before_last):
+    has_steps = any(isinstance(part, slice) and part.step not in (None, 1) for part in all_axes[1:])
+    before_last = all_axes[1 : max(cut_axes, default=0)]
+    if len(all_axes) > len(shape) or has_steps or any(not isinstance(p, int) for p in before_last):
         raise check.value_error(
             f"indices {slices} of an array on tiles of shape {tuple(shape)} leave no contiguous "
             "part on each tile",
@@ -71,12 +72,12 @@ class TileShardedArray:
     @classmethod
     def tree_unflatten(cls, tiles: tuple[int, ...], leaves: Sequence[Any]) -> TileShardedArray:
         """Returns the value with another leaf."""
-        made = object.__new__(cls)
-        made.array, made.tiles = leaves[0], tiles
-        return made
+        value = object.__new__(cls)
+        value.array, value.tiles = leaves[0], tiles
+        return value
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype:
         """The dtype."""
         return self.array.dtype
 
@@ -91,7 +92,7 @@ class TileShardedArray:
         return self.array.size
 
     @property
-    def aval(self) -> Any:
+    def aval(self) -> ShapedArray:
         """The shape and dtype of the whole array, as JAX has them."""
         return ShapedArray(self.shape, self.dtype)
 
@@ -101,7 +102,7 @@ class TileShardedArray:
         return len(self.tiles)
 
     @property
-    def tile_aval(self) -> Any:
+    def tile_aval(self) -> ShapedArray:
         """The shape and dtype of one tile's part, as JAX has them."""
         return ShapedArray(self.shape[1:], self.dtype)
 
@@ -111,7 +112,7 @@ class TileShardedArray:
         return self.shape[1:]
 
     @property
-    def device_array(self) -> Any:
+    def device_array(self) -> jax.Array:
         """The whole array."""
         return self.array
 
@@ -132,7 +133,7 @@ class TileShardedArray:
     def __len__(self) -> int:
         return len(self.array)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.array, dtype)
 
     def __getitem__(self, key: Any) -> TileShardedArray:
@@ -149,8 +150,8 @@ class TileShardedArray:
     @classmethod
     def concatenate(cls, arrays: Sequence[TileShardedArray]) -> TileShardedArray:
         """Returns the rows of several, one after the other."""
-        joined = jnp.concatenate([each.array for each in arrays])
-        return cls(joined, tuple(itertools.chain.from_iterable(each.tiles for each in arrays)))
+        rows = jnp.concatenate([value.array for value in arrays])
+        return cls(rows, tuple(itertools.chain.from_iterable(value.tiles for value in arrays)))
 
 
 @check.guard
@@ -167,15 +168,16 @@ def tile_put_replicated(array: Any, tiles: Sequence[int]) -> TileShardedArray:
 
 
 @check.guard
-def tile_data_barrier(*args: TileShardedArray) -> Any:
+def tile_data_barrier(
+    *args: TileShardedArray,
+) -> TileShardedArray | tuple[TileShardedArray, ...]:
     """Gives values back when all of them are there: one, or a tuple of several."""
-    require(all(isinstance(each, TileShardedArray) for each in args), "give values on tiles")
+    require(all(isinstance(value, TileShardedArray) for value in args), "give values on tiles")
     if len(args) == 1:
         return args[0]
-    arrays = tile_data_barrier_prim([each.array for each in args], [each.tiles for each in args])
-    return tuple(
-        TileShardedArray(array, each.tiles) for array, each in zip(arrays, args, strict=True)
-    )
+    tiles = [value.tiles for value in args]
+    arrays = tile_data_barrier_prim([value.array for value in args], tiles)
+    return tuple(map(TileShardedArray, arrays, tiles))
 
 
 tile_barrier = tile_data_barrier

@@ -91,16 +91,17 @@ def tile_map(primitive: Any, *args: TileShardedArray, **kwargs: Any) -> Any:
             f"primitive '{primitive.name}' is not supported on tiles",
             f"supported are {', '.join(sorted(_REGISTRY))}",
         )
-    if not all(isinstance(each, TileShardedArray) for each in args):
+    if not all(isinstance(value, TileShardedArray) for value in args):
         raise check.type_error(
             "tile_map takes values on tiles", "put them there by tile_put_sharded"
         )
-    given = [each.tiles for each in args]
-    tiles = tuple(given[0] if kwargs.get("tiles") is None else kwargs["tiles"])
-    require(all(each == tiles for each in given), f"operands of '{primitive.name}' on other tiles")
+    all_tiles = [value.tiles for value in args]
+    tiles = tuple(all_tiles[0] if kwargs.get("tiles") is None else kwargs["tiles"])
+    is_together = all(each_tiles == tiles for each_tiles in all_tiles)
+    require(is_together, f"operands of '{primitive.name}' on other tiles")
     translation = _REGISTRY[primitive.name][1]
-    equation = translation(primitive, tiles, [each.tile_aval for each in args], attributes)
-    results = _run(primitive, equation, [each.array for each in args], attributes)
+    equation = translation(primitive, tiles, [value.tile_aval for value in args], attributes)
+    results = _run(primitive, equation, [value.array for value in args], attributes)
     on = tuple(equation.tiles)
     if not primitive.multiple_results:
         return TileShardedArray(results[0], on)
@@ -121,10 +122,10 @@ def _run(
         cycles = equation.perf_estimate or None
         vertex = on_tiles.vertex(function, cycles=cycles, threads=6, name=primitive.name)
         operands = [on_tiles.TileArray(array, tiles) for array in arrays]
-        found = on_tiles.map(vertex, *operands, tiles=tiles)
-        return [value.array for value in (found if isinstance(found, tuple) else (found,))]
-    found = jax.vmap(function, axis_size=len(tiles))(*arrays)
-    return found if isinstance(found, (tuple, list)) else (found,)
+        values = on_tiles.map(vertex, *operands, tiles=tiles)
+        return [value.array for value in (values if isinstance(values, tuple) else (values,))]
+    results = jax.vmap(function, axis_size=len(tiles))(*arrays)
+    return results if isinstance(results, (tuple, list)) else (results,)
 
 
 @check.guard

@@ -38,7 +38,7 @@ _SIZES = dict(zip(IpuType, (1, 1, 1, 2, 2, 4, 4, 8, 8, 1, 2, 4), strict=True))
 
 
 class IpuVertexIOType(enum.Enum):
-    """Whether a field is read, written, or both."""
+    """The access of a vertex to a field: it reads it, writes it, or both."""
 
     In = 0
     Out = 1
@@ -63,7 +63,7 @@ class Base64Data(JsonData):
 
     @property
     def decoded_data(self) -> str:
-        """What it holds, as a text."""
+        """The bytes as a text."""
         return self.to_bytes().decode()
 
     def to_bytes(self) -> bytes:
@@ -72,7 +72,7 @@ class Base64Data(JsonData):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it holds nothing."""
+        """True if there are no bytes."""
         return not self.encoded_data
 
     def to_json(self) -> Any:
@@ -167,10 +167,10 @@ class IpuVertexIOInfo(JsonData):
         """Returns the object of what `to_json` gave."""
         aval = IpuShapedArray.from_json(data["aval"])
         constant = Base64Data.from_json(data["constant_data"])
-        made = cls(data["name"], data["iotype"], aval.shape, aval.dtype, 0, constant)
-        made.slices2d = [IpuTensorSlice.from_json(each) for each in data["slices2d"]]
-        made.is_scalar = data["is_scalar"]
-        return made
+        info = cls(data["name"], data["iotype"], aval.shape, aval.dtype, 0, constant)
+        info.slices2d = [IpuTensorSlice.from_json(row) for row in data["slices2d"]]
+        info.is_scalar = data["is_scalar"]
+        return info
 
     @property
     def shape(self) -> list[int]:
@@ -184,7 +184,7 @@ class IpuVertexIOInfo(JsonData):
 
     @property
     def is_constant_input(self) -> bool:
-        """Whether its elements are known."""
+        """True if the elements of the field are known."""
         return not self.constant_data.is_empty
 
 
@@ -240,7 +240,7 @@ class IpuTileMapEquation(JsonData):
 
     @property
     def use_tmp_space(self) -> bool:
-        """Whether there is a field that `compute` writes for itself."""
+        """True if there is a field that `compute` writes for itself."""
         return bool(self.tmp_space_name)
 
     @classmethod

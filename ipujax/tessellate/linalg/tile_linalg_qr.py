@@ -84,11 +84,11 @@ def ipu_qr_iterations(
     for column in range(len(Q) - 1):
         row = slice(column, column + 1)
         v, scale = tile_map(qr_correction_vector_p, r[row], sdiag_full[row], col_idx=column)
-        q, r = (_reflect(value, v.array[0], scale.array[0]) for value in (q, r))
+        q, r = (reflect_rows(value, v.array[0], scale.array[0]) for value in (q, r))
     return q, r
 
 
-def _reflect(rows: TileShardedArray, v: Any, scale: Any) -> TileShardedArray:
+def reflect_rows(rows: TileShardedArray, v: Any, scale: Any) -> TileShardedArray:
     """Returns rows less their part along v, twice."""
     on_tiles, scales = (tile_put_replicated(value, rows.tiles) for value in (v, scale))
     partials = tile_map(dot_product1d_p, on_tiles, rows)

@@ -11,7 +11,7 @@ from ipujax.tessellate.exceptions import check
 
 
 class IpuTargetType(enum.Enum):
-    """What a device stands for."""
+    """The kind of a device: hardware, the host, or the IPU Model."""
 
     IPU = 0
     CPU = 1
@@ -38,7 +38,7 @@ class IpuDevice:
 
     @property
     def is_ipu_model(self) -> bool:
-        """Whether it stands for the IPU Model."""
+        """True if it stands for the IPU Model."""
         return self.target_type is IpuTargetType.IPU_MODEL
 
 

@@ -23,7 +23,12 @@ from lowering.machine.kernels.layouts import Layouts, TensorLayout
 from lowering.machine.kernels.ledger import Ledger, MovedPart, total_of_move
 from lowering.machine.kernels.listing import PLANNED
 from lowering.machine.kernels.rearranging import rearrange_operands
-from lowering.machine.kernels.tensor_makers import tensor_made_by
+from lowering.machine.kernels.tensor_makers import (
+    copies_of_remote_data,
+    name_results,
+    step_of_item,
+    tensor_made_by,
+)
 from lowering.machine.kernels.totals import KernelCost, SignatureNumbers
 from lowering.machine.kernels.views import operand_shown_by
 from lowering.machine.mapping import VECTOR_BYTES, map_linearly
@@ -162,8 +167,8 @@ class _Kernel:
             if self._make_views_if_possible(item):
                 return
             costs = self._cost_of_gathering(item)
-        rearranging, largest_layout = rearrange_operands(item, costs, self.layouts, self.shapes)
-        received = rearranging.exchange_bytes if rearranging else 0.0
+        rearranging = rearrange_operands(item, costs, self.layouts, self.shapes)
+        largest_layout = rearranging.largest_layout
         births: dict[int, LiveTensor] = {}
         wanted_layouts = costs.results or (None,) * len(item.writes)
         for value, wanted_layout in zip(item.writes, wanted_layouts, strict=True):
@@ -177,16 +182,21 @@ class _Kernel:
             self.layouts.set_layout(value, layout)
             births[value] = tensor_made_by(item, shape, layout)
         mappings = [live.laid.mapping for live in births.values()]
+        if (step := step_of_item(item)) is not None:
+            births = name_results(births, step)
+            if (copies := copies_of_remote_data(item, step, self.target.tiles_per_ipu)) is not None:
+                births[self._add_value(Shape((), "uint8"), copies.laid)] = copies
         tiles = max((mapping.used for mapping in mappings), default=0)
         number = self.ledger.charge_item(
             item,
             costs,
-            rearranging,
+            rearranging.phase,
             count_item_bytes(item, self.shapes),
             max(tiles, self._count_reading_tiles(item, costs)),
             mappings[0].first_tile if mappings else 0,
         )
-        reads, space = self._memory_owners(item.reads), costs.temporary_bytes + received
+        reads = self._memory_owners(item.reads)
+        space = costs.temporary_bytes + rearranging.received_bytes
         in_place = (
             {v: self._find_reusable_operands(item, v) for v in births} if costs.in_place else {}
         )
@@ -235,7 +245,16 @@ class _Kernel:
         )
 
     def _find_reusable_operands(self, item: Item, result: int) -> tuple[int, ...]:
-        """Returns the operands whose memory a result can take: of its size and its layout."""
+        """Returns the operands whose memory a result can take: of its size and its layout.
+
+        Of what is laid out by hand, a result takes that of the variable that it changes.
+        """
+        step = step_of_item(item)
+        if step is not None and step.result_places:
+            place = dict(zip(item.writes, step.result_places, strict=True)).get(result)
+            pairs = zip(item.reads, step.operand_places, strict=True)
+            changed = [value for value, given in pairs if place is not None and given == place]
+            return self._memory_owners(changed)
         owners = [
             value
             for value in without_literals(item.reads)

@@ -7,9 +7,13 @@ import functools
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from lowering.ground import TileRuns
 from lowering.machine.cost import Operation, Shape, WantedLayout
 from lowering.machine.kernels.views import MOVES, View, apply_to_view, invert_view
-from lowering.machine.mapping import TileMapping, map_evenly, map_linearly
+from lowering.machine.mapping import TileMapping, map_by_hand, map_evenly, map_linearly
+
+OrderKey: TypeAlias = tuple[str | TileRuns, View]
+"""The name of an order of elements, or the tiles that the user has chosen for them, and a view."""
 
 
 @dc.dataclass(frozen=True)
@@ -32,12 +36,17 @@ class TensorLayout:
         return hash((self.mapping, self.view))
 
     @property
-    def order_key(self) -> tuple[str, View]:
+    def order_key(self) -> OrderKey:
         """A key that is equal for tensors which can be worked on together without rearrangement."""
-        return self.mapping.layout, self.view
+        return self.mapping.by_hand or self.mapping.layout, self.view
 
     @property
-    def memory_key(self) -> tuple[tuple[str, View], int]:
+    def is_by_hand(self) -> bool:
+        """Whether the user has put the tensor on its tiles."""
+        return self.mapping.by_hand is not None
+
+    @property
+    def memory_key(self) -> tuple[OrderKey, int]:
         """A key that is equal for tensors which can take each other's memory."""
         return self.order_key, self.mapping.total_bytes
 
@@ -159,7 +168,11 @@ class Layouts:
         return view
 
     def layout_for_plan(self, shape: Shape, wanted_layout: WantedLayout) -> TensorLayout:
-        """Returns the layout that a plan asks for."""
+        """Returns the layout that a plan asks for, or that the user has chosen."""
+        if wanted_layout.by_hand is not None:
+            return TensorLayout(
+                map_by_hand(wanted_layout.by_hand, shape.element_bytes, self._tiles)
+            )
         mapping = map_evenly(
             shape.elements,
             shape.element_bytes,

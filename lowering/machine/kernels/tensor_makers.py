@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
+from collections.abc import Mapping
+
 from lowering import marks
+from lowering.ground import Superstep, TileRuns
 from lowering.jaxprs import name_stack
 from lowering.machine.cost import Shape
 from lowering.machine.kernels.alive import LiveTensor
@@ -15,7 +19,8 @@ from lowering.machine.kernels.items import (
 from lowering.machine.kernels.layouts import TensorLayout
 from lowering.machine.kernels.listing import CONSTANT
 from lowering.machine.labels import label_of_moved
-from lowering.ops import word_of_equation
+from lowering.machine.mapping import map_by_hand
+from lowering.ops import superstep_p, word_of_equation
 
 _CATEGORIES = {CONSTANT: "constants"}  # the others: "activations"
 
@@ -41,6 +46,45 @@ def tensor_made_by(
         label=label_of_moved(label, move),
         scope=scope,
     )
+
+
+def step_of_item(item: Item) -> Superstep | None:
+    """Returns what the user has laid out on tiles by hand; None for all other items."""
+    operation = item.operations[-1]
+    return operation.param("step") if operation.name == superstep_p.name else None
+
+
+def name_results(births: Mapping[int, LiveTensor], step: Superstep) -> dict[int, LiveTensor]:
+    """Returns the results of a superstep with the user's names and line."""
+    if not step.result_places:
+        return dict(births)
+    return {
+        value: live
+        if place is None
+        else dc.replace(live, path=place.name, origin=step.where or live.origin)
+        for (value, live), place in zip(births.items(), step.result_places, strict=True)
+    }
+
+
+def copies_of_remote_data(item: Item, step: Superstep, tiles: int) -> LiveTensor | None:
+    """Returns the copies that the tiles of vertices hold while these run.
+
+    Args:
+      item: the operations.
+      step: what the user has laid out by hand.
+      tiles: how many tiles an IPU has.
+
+    Returns:
+      The copies; None if there are none, or if one IPU has no such tiles.
+    """
+    counts = step.temporaries(max(tiles, step.vertices.array.size))
+    runs = TileRuns.from_counts(counts)
+    if not counts.any() or runs.tiles > tiles:
+        return None
+    shape = Shape((int(counts.sum()),), "uint8")
+    layout = TensorLayout(map_by_hand(runs, shape.element_bytes, tiles))
+    live = tensor_made_by(item, shape, layout)
+    return dc.replace(live, category="temporaries", path=f"copies of remote data for {step.name}")
 
 
 def _name_entry(entry: Entry | None) -> tuple[str, str, str]:

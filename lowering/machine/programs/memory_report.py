@@ -73,6 +73,8 @@ def liveness_of_ipu(residency: Residency, io_tiles: int = 0) -> Liveness:
 def _on_all_tiles(mapping: TileMapping, io_tiles: int) -> OnTiles:
     if not io_tiles:
         return mapping
+    if mapping.by_hand is not None:
+        return dc.replace(mapping, tiles=mapping.tiles + io_tiles)
     return TileBytes(np.pad(mapping.bytes_per_tile(), (0, io_tiles)))
 
 

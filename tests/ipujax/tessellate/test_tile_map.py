@@ -194,6 +194,15 @@ def test_qr() -> None:
     np.testing.assert_allclose(np.tril(rt.array.T, -1), 0, atol=1e-5)
 
 
+def test_hessenberg() -> None:
+    x = RANDOM.standard_normal((6, 6)).astype(np.float32)
+    q, r = ipu.compile(tessellate.linalg.ipu_hessenberg)(x)
+    np.testing.assert_allclose(q.array @ r.array @ q.array.T, x, atol=1e-5)
+    np.testing.assert_allclose(q.array @ q.array.T, np.eye(6), atol=1e-5)
+    np.testing.assert_allclose(np.tril(r.array, -2), 0, atol=1e-5)
+    assert q.tiles == (*range(6),)
+
+
 @pytest.mark.parametrize(
     ("wrong", "kind", "words"),
     [

@@ -44,8 +44,6 @@ def test_a_superstep_costs_what_it_carries() -> None:
         ("mul", 60 + 11, 16),
         ("mul/results", 0, 4),
     ]
-    # Tile 1 gets 8 bytes before, and makes a result of 4 for another tile.
-    assert cost.temporary_bytes == 12
     assert cost.flops == 5
     assert cost.source == "formula"
     assert cost_of(dc.replace(STEP, is_estimated=True)).source == "default"
