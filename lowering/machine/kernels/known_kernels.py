@@ -42,7 +42,7 @@ class KernelSettings:
     """What a kernel's cost depends on beside its equations, operands and place in loops.
 
     Attributes:
-      target: the chip's part that computes.
+      target: what the tiles that compute see of the chip.
       host: the cost of transfers to and from the host.
       reorders: whether operations come in an order that has less alive at a time.
     """
@@ -107,13 +107,13 @@ class KnownKernels:
         )
         iteration = run.iteration if branch_bytes else None
         stand_ins = use_stand_ins(run.operands)
-        circumstances = self._number_of((settings, run.collectives))
-        key = *listing_key, circumstances, iteration, stand_ins
-        cost = self._costs.get(key)
+        key = *listing_key, self._number_of(settings.target), iteration, stand_ins
+        key_of_leaving = key, self._number_of((settings.host, run.collectives))
+        cost = self._costs.get(key) or self._costs.get(key_of_leaving)
         if cost is None:
             if listing_key not in self._listings:
                 self._listings[listing_key] = _list_kernel(run, reorders=settings.reorders)
-            cost = self._costs[key] = model_kernel(
+            cost = model_kernel(
                 self._listings[listing_key],
                 stand_ins,
                 settings.target,
@@ -122,6 +122,7 @@ class KnownKernels:
                 iteration=iteration,
                 numbers=self.numbers,
             )
+            self._costs[key_of_leaving if cost.leaves_ipu else key] = cost
         tiles = tuple(layout.mapping.first_tile if layout else None for layout in run.operands)
         tiles_key = id(cost), tiles
         if tiles_key not in self._costs_on_tiles:
