@@ -461,6 +461,30 @@ def test_chips_with_another_clock_share_what_stays_on_the_tiles(modelled_kernels
     assert counts == [2, 1, 0]
 
 
+def test_only_another_plan_has_a_kernel_modelled_anew(modelled_kernels):
+    """Products that are planned alike under two shares, which lie as they would with either."""
+
+    def loop(x):
+        return lax.fori_loop(0, 3, lambda _, v: v @ v, x)
+
+    def convolve(x, w):
+        return lax.conv(x[None, None], w, (1, 1), "SAME")
+
+    def fn(x, w):
+        return on(0, loop, x), on(1, lambda v: v @ v, x), on(2, convolve, x, w)
+
+    halves = [jax.ShapeDtypeStruct(shape, jnp.float16) for shape in [(256, 256), (1, 1, 3, 3)]]
+    program, known = lowered(fn, *halves, ipus=4), KnownParts()
+    counts: list[int] = []
+    for share in (0.6, 0.5, 0.001, 0.6):
+        plans = PlanOptions(matmul_proportion=share, convolution_proportion=max(share, 0.4))
+        before = len(modelled_kernels)
+        shared = model(program, ModelOptions(plans=plans), known=known)
+        counts.append(len(modelled_kernels) - before)
+        assert_equal_models(shared, model(program, ModelOptions(plans=plans)))
+    assert counts == [3, 0, 2, 0]
+
+
 def test_options_reach_the_planner():
     def cycles(**options):
         plans = PlanOptions(**options)
