@@ -98,7 +98,13 @@ class PlanOptions:
 
 def shape_of_aval(aval: Aval) -> Shape:
     """Returns the extents and the element type of an aval."""
-    return Shape(shape_of(aval), dtype_name(aval))
+    return _share_shape(shape_of(aval), dtype_name(aval))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _share_shape(dims: tuple[int, ...], dtype: str) -> Shape:
+    """Returns the first of equal shapes, so that few comparisons look into them."""
+    return Shape(dims, dtype)
 
 
 def list_operations(
