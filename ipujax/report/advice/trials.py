@@ -17,7 +17,7 @@ from ipujax.system import get_logger
 from lowering import machine
 
 _LOWERED_ANEW = 3  # times as long as a model under other options
-_MOST_STEPS = 400_000  # of all models together: some 20 s
+_MOST_STEPS = 330_000  # of all models together: some 20 s
 _LEAST_MODELS, _MOST_MODELS = 6 * _LOWERED_ANEW, 16 * _LOWERED_ANEW
 _LONG = 5_000  # steps; models of more are logged, and if one is enough, none tries more effect
 _MOST_IDLE = 2  # models of one change that does nothing, with more effect each time
