@@ -112,9 +112,10 @@ class _Search:
         """Tries each change alone, combinations until the program fits, and stronger changes."""
         self.queue_further_changes(self.profile, ())
         idle_trials = collections.Counter[tuple[str, str]]()
-        forms = self.find_insufficient(self.found, idle_trials)
+        forms = self.find_insufficient(first := list(self.found), idle_trials)
         if not self.is_long or not any(trial.profile.memory.fits for trial in self.done):
             self.combine_all_changes()
+            forms += self.find_insufficient(self.found[len(first) :], idle_trials)
             while forms := self.strengthen_changes(forms, idle_trials):
                 forms = self.find_insufficient(forms, idle_trials)
         tried_ids = {change_id for key in self.tried for change_id in key}
