@@ -116,7 +116,11 @@ class TileMapping:
 
     def bytes_per_tile(self) -> np.ndarray:
         """Returns int64 [tiles]: the bytes that each tile holds."""
-        return _bytes_per_tile(self)
+        return self._bytes_per_tile
+
+    @functools.cached_property
+    def _bytes_per_tile(self) -> np.ndarray:
+        return _count_bytes_per_tile(self)
 
     def start_at_tile(self, first_tile: int) -> TileMapping:
         """Returns the same pieces, beginning at another tile."""
@@ -124,7 +128,7 @@ class TileMapping:
 
 
 @functools.lru_cache(maxsize=4096)
-def _bytes_per_tile(mapping: TileMapping) -> np.ndarray:
+def _count_bytes_per_tile(mapping: TileMapping) -> np.ndarray:
     if mapping.by_hand is not None:
         tile_bytes = mapping.by_hand.elements_on_tiles(mapping.tiles) * mapping.element_bytes
     else:

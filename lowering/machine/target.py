@@ -11,6 +11,7 @@ docs/hardware.md, Chips.
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
@@ -117,6 +118,14 @@ class Target:
             raise _invalid_field(self, "links", "an ipu.targets.Links")
 
     @property
+    def as_seen_by_tiles(self) -> Target:
+        """The same for all chips that differ in what work on one IPU's tiles does not depend on.
+
+        That work is counted in cycles, and reaches no other IPU, host or streaming memory.
+        """
+        return _as_seen_by_tiles(self)
+
+    @property
     def usable_bytes_per_tile(self) -> int:
         """The bytes of a tile's memory that a program may fill."""
         return self.bytes_per_tile - self.reserved_bytes
@@ -128,6 +137,13 @@ class Target:
     def cycles(self, seconds: float) -> float:
         """Returns the tile cycles in a time."""
         return seconds * self.clock_hz
+
+
+@functools.lru_cache(maxsize=64)
+def _as_seen_by_tiles(target: Target) -> Target:
+    links = Links(bytes_per_second=1.0, to_neighbour=1, across=1, along=1)
+    off_tiles: dict[str, Any] = dict(host_bytes_per_second=1.0, remote_bytes_per_second=0.0)
+    return dc.replace(target, name="tiles", clock_hz=1.0, links=links, **off_tiles)
 
 
 def _invalid_field(chip_part: object, name: str, requirement: str) -> TargetError:

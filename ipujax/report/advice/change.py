@@ -30,10 +30,12 @@ class ModelMemory:
 
     Attributes:
       known: what the machine model found.
+      num_lowered: how many programs were lowered for them.
     """
 
     def __init__(self) -> None:
         self.known = machine.KnownParts()
+        self.num_lowered = 0
         self._index: ProgramIndex | None = None
         self._last: tuple[Source, ir.Program] | None = None
 
@@ -53,6 +55,7 @@ class ModelMemory:
         is_same = last and last[0].closed is source.closed and last[0].options == source.options
         if last is None or not is_same:
             last = self._last = source, lower(source.closed, source.options)
+            self.num_lowered += 1
         return last[1]
 
 

@@ -1,11 +1,13 @@
 """Tries changes, alone and together, by modelling the program again within a budget.
 
-The changes that cost a user least come first. They are combined until the program fits, each with
-as much effect as needed; the rest of the budget goes to each change alone, unless models take long.
+Each change is tried alone in its mildest form. Then changes are combined until the program fits,
+those that cost a user least first, each with as much effect as needed; the rest of the budget goes
+to each change alone with more effect.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses as dc
 from collections.abc import Callable, Sequence
 
@@ -14,9 +16,10 @@ from ipujax.report.advice.findings import bytes_to_free
 from ipujax.system import get_logger
 from lowering import machine
 
-_MOST_STEPS = 120_000  # of all models together
-_LEAST_MODELS, _MOST_MODELS = 6, 16
-_LONG = 5_000  # steps; models of more are logged, and end with the first that is enough
+_LOWERED_ANEW = 3  # times as long as a model under other options
+_MOST_STEPS = 330_000  # of all models together: some 20 s
+_LEAST_MODELS, _MOST_MODELS = 6 * _LOWERED_ANEW, 16 * _LOWERED_ANEW
+_LONG = 5_000  # steps; models of more are logged, and if one is enough, none tries more effect
 _MOST_IDLE = 2  # models of one change that does nothing, with more effect each time
 _HELPS = 0.95  # of the lacking bytes may remain after a change that helps
 
@@ -56,7 +59,10 @@ class Trials:
 
 
 def count_affordable_models(profile: machine.Profile) -> int:
-    """Returns how many models of a program may be made: fewer of longer programs."""
+    """Returns how many models of a program may be made under other options: fewer of longer ones.
+
+    One of a program that is lowered anew counts `_LOWERED_ANEW` times.
+    """
     return min(
         max(_MOST_STEPS // max(_count_liveness_steps(profile), 1), _LEAST_MODELS), _MOST_MODELS
     )
@@ -103,16 +109,25 @@ class _Search:
         self.lines: set[tuple[str, str]] = set()  # of changes that profiles asked for
 
     def try_all_changes(self) -> Trials:
-        """Combines changes until the program fits, then tries each alone if that is quick."""
+        """Tries each change alone, combinations until the program fits, and stronger changes."""
+        self.queue_further_changes(self.profile, ())
+        idle_trials = collections.Counter[tuple[str, str]]()
+        forms = self.find_insufficient(first := list(self.found), idle_trials)
+        if not self.is_long or not any(trial.profile.memory.fits for trial in self.done):
+            self.combine_all_changes()
+            forms += self.find_insufficient(self.found[len(first) :], idle_trials)
+            while forms := self.strengthen_changes(forms, idle_trials):
+                forms = self.find_insufficient(forms, idle_trials)
+        tried_ids = {change_id for key in self.tried for change_id in key}
+        untried = [change for change in self.found if id(change) not in tried_ids]
+        return Trials(tuple(self.done), tuple(untried), self.models)
+
+    def combine_all_changes(self) -> None:
+        """Combines changes until the program fits, those that cost more than time last."""
         early = [change for change in self.found if not change.is_late]
         combined_changes, combined_profile = self.combine_changes(early, (), self.profile)
         if not combined_profile.memory.fits:
             self.combine_late_changes(combined_changes, combined_profile)
-        for change in list(self.found):
-            self.try_change_alone(change)
-        tried_ids = {change_id for key in self.tried for change_id in key}
-        untried = [change for change in self.found if id(change) not in tried_ids]
-        return Trials(tuple(self.done), tuple(untried), self.models)
 
     def combine_late_changes(
         self, combined_changes: tuple[Change, ...], profile: machine.Profile
@@ -126,20 +141,33 @@ class _Search:
         if len(late) > 1 and not any(fits):
             self.combine_changes(late, combined_changes, profile)
 
-    def try_change_alone(self, change: Change) -> None:
-        """Tries a change by itself, with more effect each time unless it did nothing twice."""
-        stronger: Change | None = change
-        idle_trials = 0
-        while stronger is not None and self.left and idle_trials < _MOST_IDLE:
-            is_hopeless = _needs_more_memory_than(stronger, self.profile)
-            trial = self.model_changes((stronger,), self.profile)
-            helps = trial is not None and _reduces_lacking_bytes(trial.profile, self.profile)
-            idle_trials += not (helps or is_hopeless)
-            if trial is not None and helps:
-                self.keep_helpful_trial(trial)
-            if trial is not None and trial.profile.memory.fits:
-                return
-            stronger = self.strengthen_change(stronger)
+    def find_insufficient(
+        self, changes: Sequence[Change], idle_trials: collections.Counter[tuple[str, str]]
+    ) -> list[Change]:
+        """Returns the changes that are not enough alone."""
+        return [change for change in changes if not self.is_enough_alone(change, idle_trials)]
+
+    def strengthen_changes(
+        self, changes: Sequence[Change], idle_trials: collections.Counter[tuple[str, str]]
+    ) -> list[Change]:
+        """Returns changes with more effect, without those that did nothing twice."""
+        return [
+            stronger
+            for change in changes
+            if self.left and idle_trials[change.rule, change.line] < _MOST_IDLE
+            if (stronger := self.strengthen_change(change)) is not None
+        ]
+
+    def is_enough_alone(
+        self, change: Change, idle_trials: collections.Counter[tuple[str, str]]
+    ) -> bool:
+        """Returns whether the program fits after one change; counts those that do nothing."""
+        trial = self.model_changes((change,), self.profile)
+        if trial is not None and _reduces_lacking_bytes(trial.profile, self.profile):
+            self.keep_helpful_trial(trial)
+        elif not _needs_more_memory_than(change, self.profile):
+            idle_trials[change.rule, change.line] += 1
+        return trial is not None and trial.profile.memory.fits
 
     def strengthen_change(self, change: Change) -> Change | None:
         """Returns the same change with more effect, building it once."""
@@ -215,15 +243,16 @@ class _Search:
             self.tried.setdefault(key, None)
         if key in self.tried or not self.left:
             return self.tried.get(key)
-        self.left, self.models = self.left - 1, self.models + 1
+        lowered_before = self.case.memory.num_lowered
         if self.is_long:
             change_names = " + ".join(change.short for change in changes)
             get_logger().info(
                 f"`{self.profile.name}` does not fit; modelling it with {change_names}"
             )
         profile_after = _model_changed_case(self.case, changes)
-        if profile_after is not None and profile_after.memory.fits and self.is_long:
-            self.left = 0
+        is_lowered_anew = self.case.memory.num_lowered > lowered_before
+        self.left = max(0, self.left - (_LOWERED_ANEW if is_lowered_anew else 1))
+        self.models += 1
         self.tried[key] = None if profile_after is None else Trial(changes, profile_after)
         return self.tried[key]
 

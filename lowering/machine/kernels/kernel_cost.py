@@ -71,7 +71,7 @@ def model_kernel(
     Args:
       listing: its operations, elementwise chains fused.
       operand_layouts: the layouts of its operands; None for those that it may lay out.
-      target: the chip.
+      target: the chip, or only what its tiles see of it.
       collectives: the costs of operations between replicas.
       host: the cost of transfers to and from the host.
       iteration: the iteration of the loop whose body it is; None if that does not matter.
@@ -133,6 +133,7 @@ class _Kernel:
             calls=tuple(self.ledger.calls),
             totals=self.ledger.totals,
             assumptions=tuple(self.ledger.assumptions),
+            leaves_ipu=self.ledger.leaves_ipu,
         )
 
     def _allocate_operands(self, operand_layouts: Sequence[TensorLayout | None]) -> None:

@@ -27,6 +27,7 @@ from lowering.machine.kernels.iterations import BranchPerIteration
 from lowering.machine.kernels.kernel_cost import model_kernel
 from lowering.machine.kernels.layouts import TensorLayout
 from lowering.machine.kernels.listing import PLANNED, PlanOptions, list_operations
+from lowering.machine.kernels.proportions import find_proportions, set_proportions
 from lowering.machine.kernels.relocation import replace_stand_ins, use_stand_ins
 from lowering.machine.kernels.scheduling import schedule_items
 from lowering.machine.kernels.side_by_side import group_convolutions
@@ -42,7 +43,7 @@ class KernelSettings:
     """What a kernel's cost depends on beside its equations, operands and place in loops.
 
     Attributes:
-      target: the chip's part that computes.
+      target: what the tiles that compute see of the chip.
       host: the cost of transfers to and from the host.
       reorders: whether operations come in an order that has less alive at a time.
     """
@@ -86,35 +87,28 @@ class KnownKernels:
         self.numbers = SignatureNumbers()
         self._structures = WeakKeyDictionary[Kernel, "_Structure"]()
         self._numbers_of_keys: dict[Hashable, int] = {}
-        self._listings: dict[Hashable, Listing] = {}
+        self._listings_without_proportions: dict[Hashable, Listing] = {}
+        self._listings: dict[int, Listing] = {}
+        self._numbers_of_listings: dict[Hashable, int] = {}
         self._costs: dict[Hashable, KernelCost] = {}
         self._costs_on_tiles: dict[Hashable, KernelCost] = {}
 
     def cost_of_run(self, run: KernelRun, settings: KernelSettings) -> KernelCost:
         """Returns the cost of a kernel; equal kernels, lines included, are modelled once."""
-        structure = self._structure_of(run.kernel)
         branch_bytes = tuple(
             run.branches[id(eqn)].tobytes()
             for eqn in (walk_equations(run.kernel.jaxpr) if run.branches else ())
             if id(eqn) in run.branches
         )
-        listing_key = (
-            structure.number,
-            run.plans if structure.is_planned else None,
-            run.directions,
-            branch_bytes,
-            settings.reorders,
-        )
+        listing = self._number_of_listing(run, branch_bytes, settings)
         iteration = run.iteration if branch_bytes else None
         stand_ins = use_stand_ins(run.operands)
-        circumstances = self._number_of((settings, run.collectives))
-        key = *listing_key, circumstances, iteration, stand_ins
-        cost = self._costs.get(key)
+        key = listing, self._number_of(settings.target), iteration, stand_ins
+        key_of_leaving = key, self._number_of((settings.host, run.collectives))
+        cost = self._costs.get(key) or self._costs.get(key_of_leaving)
         if cost is None:
-            if listing_key not in self._listings:
-                self._listings[listing_key] = _list_kernel(run, reorders=settings.reorders)
-            cost = self._costs[key] = model_kernel(
-                self._listings[listing_key],
+            cost = model_kernel(
+                self._listings[listing],
                 stand_ins,
                 settings.target,
                 run.collectives,
@@ -122,11 +116,32 @@ class KnownKernels:
                 iteration=iteration,
                 numbers=self.numbers,
             )
+            self._costs[key_of_leaving if cost.leaves_ipu else key] = cost
         tiles = tuple(layout.mapping.first_tile if layout else None for layout in run.operands)
         tiles_key = id(cost), tiles
         if tiles_key not in self._costs_on_tiles:
             self._costs_on_tiles[tiles_key] = replace_stand_ins(cost, run.operands)
         return self._costs_on_tiles[tiles_key]
+
+    def _number_of_listing(
+        self, run: KernelRun, branch_bytes: tuple[bytes, ...], settings: KernelSettings
+    ) -> int:
+        """Returns the number of a kernel's listing, in which its products have their plans."""
+        structure = self._structure_of(run.kernel)
+        options = (run.plans, settings.target) if structure.is_planned else None
+        rest = structure.number, run.directions, branch_bytes, settings.reorders
+        if (options, rest) not in self._numbers_of_listings:
+            key = rest if options is None else (*rest, run.plans.without_proportions)
+            listing = self._listings_without_proportions.get(key)
+            if listing is None:
+                listing = _list_kernel(run, reorders=settings.reorders)
+                self._listings_without_proportions[key] = listing
+            proportions = find_proportions(listing, run.plans, settings.target)
+            number = self._number_of((key, *proportions.values()))
+            if number not in self._listings:
+                self._listings[number] = set_proportions(listing, proportions)
+            self._numbers_of_listings[options, rest] = number
+        return self._numbers_of_listings[options, rest]
 
     def _structure_of(self, kernel: Kernel) -> _Structure:
         structure = self._structures.get(kernel)

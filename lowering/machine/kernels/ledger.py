@@ -15,7 +15,7 @@ from lowering.machine.kernels.totals import KernelCost, Total, add_runs_of
 from lowering.machine.mapping import VECTOR_BYTES, TileMapping
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
-from lowering.machine.transfers.between_replicas import Collectives
+from lowering.machine.transfers.between_replicas import COLLECTIVES, Collectives
 from lowering.machine.transfers.exchanges import HostLink
 from lowering.machine.transfers.links import (
     external_sync_cycles,
@@ -36,10 +36,13 @@ class Ledger:
     """The account of one kernel's costs.
 
     Args:
-      target: the chip.
+      target: the chip, or only what its tiles see of it.
       collectives: the costs of operations between replicas.
       host: the cost of transfers to and from the host.
       numbers: gives each signature of an operation a number.
+
+    Attributes:
+      leaves_ipu: whether an operation goes to other IPUs, the host or streaming memory.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Ledger:
         self._collectives, self._host = collectives, host
         self._on_host = _ON_HOST if host.asks_tables else _ON_HOST - _ON_TABLES
         self._remote = _ON_TABLES if host.tables_are_remote else frozenset[str]()
+        self.leaves_ipu = False
 
     def charge_item(
         self,
@@ -109,13 +113,14 @@ class Ledger:
                 self.steps.run_phases(name, origin, (rearranging,))
             self.steps.run_phases(name, origin, costs.phases, costs.repeats)
             self._run_links(total, name, origin, costs)
+            self.leaves_ipu |= primitive in COLLECTIVES | _ON_HOST
             link_cycles = self._collectives.collective_cycles(item.operations[0])
             if link_cycles:
                 self.steps.append_step("inter_ipu", name, origin, link_cycles)
             if primitive in self._on_host & self._remote:
                 total.remote_bytes = rows = _count_row_bytes(item.operations[0])
                 self.steps.append_step(
-                    "remote", name, origin, remote_memory_cycles(self._target, rows)
+                    "remote", name, origin, remote_memory_cycles(self._host.target, rows)
                 )
             elif primitive in self._on_host:
                 self.steps.append_step(
@@ -134,16 +139,18 @@ class Ledger:
         """Runs what an operation moves to or from other places than tiles, as it says."""
         name = f"{name}/{costs.step.name}" if costs.step is not None else name
         if costs.step is not None and (moved := costs.step.between_ipus) is not None:
-            syncs = external_sync_cycles(self._target, moved.ipus)
+            chip, self.leaves_ipu = self._collectives.target, True
+            syncs = external_sync_cycles(chip, moved.ipus)
             self.steps.append_step("sync", name, origin, syncs)
-            cycles = inter_ipu_cycles(self._target, moved.flows, moved.ipus)
+            cycles = inter_ipu_cycles(chip, moved.flows, moved.ipus)
             self.steps.append_step("inter_ipu", name, origin, cycles)
+        self.leaves_ipu |= bool(costs.host_bytes or costs.remote_bytes)
         if costs.host_bytes:
             cycles = self._host.host_transfer_cycles([costs.host_bytes])
             self.steps.append_step("host", name, origin, cycles)
         if costs.remote_bytes:
             total.remote_bytes = costs.remote_bytes
-            cycles = remote_memory_cycles(self._target, costs.remote_bytes)
+            cycles = remote_memory_cycles(self._host.target, costs.remote_bytes)
             self.steps.append_step("remote", name, origin, cycles)
 
     def charge_move(
@@ -245,6 +252,7 @@ class Ledger:
     def _include_code(self, costs: Iterable[KernelCost]) -> None:
         """Adds the code of bodies, such as branches that are not taken, without running them."""
         for body_cost in costs:
+            self.leaves_ipu |= body_cost.leaves_ipu
             for signature, use in body_cost.code.items():
                 self._add_code(signature, use)
             self.calls += body_cost.calls

@@ -74,13 +74,20 @@ class PlanOptions:
         """Returns whether any of these options changes the cost of a primitive."""
         return name in PLANNED or name in _BLOCKED
 
-    def proportion_and_partials_of(self, name: str) -> tuple[float | None, str | None]:
-        """Returns the memory proportion and the partials type of one primitive."""
+    @property
+    def without_proportions(self) -> PlanOptions:
+        """The options without those on memory."""
+        return dc.replace(self, matmul_proportion=None, convolution_proportion=None)
+
+    def proportion_of(self, name: str) -> float | None:
+        """Returns the memory proportion of one primitive."""
+        return self.matmul_proportion if name == "dot_general" else self.convolution_proportion
+
+    def partials_of(self, name: str) -> str | None:
+        """Returns the partials type of one primitive; None for one that is not planned."""
         if name == "dot_general":
-            return self.matmul_proportion, self.matmul_partials
-        if name == "conv_general_dilated":
-            return self.convolution_proportion, self.convolution_partials
-        return None, None
+            return self.matmul_partials
+        return self.convolution_partials if name == "conv_general_dilated" else None
 
     def block_parameter_of(self, name: str) -> tuple[tuple[str, int], ...]:
         """Returns the parameter that sets the width of the blocks of one primitive."""
@@ -91,7 +98,13 @@ class PlanOptions:
 
 def shape_of_aval(aval: Aval) -> Shape:
     """Returns the extents and the element type of an aval."""
-    return Shape(shape_of(aval), dtype_name(aval))
+    return _share_shape(shape_of(aval), dtype_name(aval))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _share_shape(dims: tuple[int, ...], dtype: str) -> Shape:
+    """Returns the first of equal shapes, so that few comparisons look into them."""
+    return Shape(dims, dtype)
 
 
 def list_operations(
@@ -105,7 +118,7 @@ def list_operations(
 
     Args:
       closed: the jaxpr.
-      options: the options of the planner.
+      options: the options of the planner; the shares of memory are for `find_proportions`.
       caller: the equation whose body it is; equations made by a library have no line of the
         user's and take its line.
       branches: the branches that iterations of loops take, by the identity of the equation.
@@ -277,7 +290,7 @@ class _Lister:
         literals = tuple(map(self._constant_value_of, eqn.invars))
         if name in _KEEP_THE_NUMBER:
             self._literals[eqn.outvars[0]] = literals[0]
-        proportion, partials = self._options.proportion_and_partials_of(name)
+        partials = self._options.partials_of(name)
         if name in PLANNED:
             partials = marks.read_marks(name_stack(eqn)).partials_type or partials
         operation = Operation(
@@ -290,7 +303,6 @@ class _Lister:
                 *_multi_conv_params(eqn),
             ),
             partials=partials,
-            memory_proportion=proportion,
             literals=literals if name in _CHEAPER_WITH_CONSTANTS and any(literals) else (),
         )
         return _share_operation(operation)

@@ -125,6 +125,7 @@ class KernelCost:
       calls: the signatures of its operations in their order, those of a body once.
       totals: the totals of operations, by their numbers.
       assumptions: the assumptions of the model, as sentences.
+      leaves_ipu: whether any of it goes to other IPUs, the host or streaming memory.
     """
 
     trace: Trace
@@ -138,3 +139,4 @@ class KernelCost:
     calls: tuple[object, ...]
     totals: Mapping[int, Total]
     assumptions: tuple[str, ...]
+    leaves_ipu: bool

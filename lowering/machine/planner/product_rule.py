@@ -11,7 +11,7 @@ from lowering.machine.planner.operation import count_product_flops, product_of_o
 from lowering.machine.planner.planner_constants import DEFAULT_PROPORTION, SUPERSTEP_CYCLES
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.reduction import find_stage_factors
-from lowering.machine.planner.search import Plan, plan_product
+from lowering.machine.planner.search import Plan, find_least_proportion, plan_product
 from lowering.machine.planner.tiles import ceil_div
 from lowering.machine.target import Target
 from lowering.machine.transfers.exchange_code import (
@@ -51,6 +51,21 @@ def product_cost(op: Operation, target: Target) -> Cost:
         ),
         results=(_layout_for_role(product, chosen, "output"),),
     )
+
+
+def least_equal_proportion(op: Operation, target: Target, proportion: float | None) -> float | None:
+    """Returns the least memory proportion with the plan of another one; None without a plan.
+
+    Args:
+      op: a `dot_general` or `conv_general_dilated`.
+      target: the chip.
+      proportion: the other one; None for the default.
+    """
+    product = product_of_operation(op)
+    if product.macs == 0:
+        return None
+    other = DEFAULT_PROPORTION if proportion is None else proportion
+    return find_least_proportion(product, target, other)
 
 
 def _cost_of_zero_fill(op: Operation, target: Target) -> Cost:

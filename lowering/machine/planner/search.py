@@ -149,14 +149,22 @@ def plan_product(
     if not product.macs:
         raise InternalError("A product with an empty extent computes nothing and has no plan.")
     front = _find_pareto_front(product, target)
-    if memory_proportion <= 0:
-        return _plan_at_position(*front.candidates[0], target)
-    bound = memory_proportion * target.bytes_per_tile
-    while bound < 2 * target.bytes_per_tile and front.memory[0] > bound:
-        bound *= 2
-    num_fitting = int(np.searchsorted(front.memory, bound, side="right"))
-    # The last one, the fastest of all, if nothing fits.
-    return _plan_at_position(*front.candidates[num_fitting - 1], target)
+    chosen = front.choose_candidate(memory_proportion, target)
+    return _plan_at_position(*front.candidates[chosen], target)
+
+
+def find_least_proportion(product: Product, target: Target, memory_proportion: float) -> float:
+    """Returns the least memory proportion with the plan of another one, or that one itself.
+
+    Args:
+      product: the product; none of its extents may be 0.
+      target: the chip.
+      memory_proportion: the other one.
+    """
+    front = _find_pareto_front(product, target)
+    chosen = front.choose_candidate(memory_proportion, target)
+    least = math.nextafter(float(front.memory[chosen]) / target.bytes_per_tile, math.inf)
+    return least if front.choose_candidate(least, target) == chosen else memory_proportion
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -165,6 +173,17 @@ class _ParetoFront:
 
     candidates: tuple[tuple[_SearchSpace, _Position], ...]
     memory: Array
+
+    def choose_candidate(self, memory_proportion: float, target: Target) -> int:
+        """Returns the number of the fastest candidate within a share of a tile's memory."""
+        if memory_proportion <= 0:
+            return 0
+        bound = memory_proportion * target.bytes_per_tile
+        while bound < 2 * target.bytes_per_tile and self.memory[0] > bound:
+            bound *= 2
+        num_fitting = int(np.searchsorted(self.memory, bound, side="right"))
+        # The last one, the fastest of all, if nothing fits.
+        return (num_fitting or len(self.candidates)) - 1
 
 
 @functools.lru_cache(maxsize=16384)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -35,18 +36,23 @@ def liveness_of_ipu(residency: Residency, io_tiles: int = 0) -> Liveness:
       io_tiles: tiles behind the others, which hold nothing.
     """
     record = residency.alive
-    mappings: dict[TileMapping, OnTiles] = {}
+
+    @functools.cache
+    def with_io_tiles(mapping: TileMapping) -> OnTiles:
+        if mapping.by_hand is not None:
+            return dc.replace(mapping, tiles=mapping.tiles + io_tiles)
+        return TileBytes(np.pad(mapping.bytes_per_tile(), (0, io_tiles)))
+
+    def on_all_tiles(mapping: TileMapping) -> OnTiles:
+        return with_io_tiles(mapping) if io_tiles else mapping
 
     def lifetime(tensor: LiveTensor, first: int | None, last: int | None) -> Lifetime:
-        mapping = tensor.laid.mapping
-        if mapping not in mappings:
-            mappings[mapping] = _on_all_tiles(mapping, io_tiles)
         return Lifetime(
             name=tensor.name,
             category=tensor.category,
             operation=tensor.operation,
             origin=tensor.origin,
-            mapping=mappings[mapping],
+            mapping=on_all_tiles(tensor.laid.mapping),
             first=first,
             last=last,
             value=tensor.value,
@@ -68,14 +74,6 @@ def liveness_of_ipu(residency: Residency, io_tiles: int = 0) -> Liveness:
         temporary_bytes=record.temporary_bytes,
         tensors=(*permanent_lifetimes, *temporary_lifetimes),
     )
-
-
-def _on_all_tiles(mapping: TileMapping, io_tiles: int) -> OnTiles:
-    if not io_tiles:
-        return mapping
-    if mapping.by_hand is not None:
-        return dc.replace(mapping, tiles=mapping.tiles + io_tiles)
-    return TileBytes(np.pad(mapping.bytes_per_tile(), (0, io_tiles)))
 
 
 def memory_of_replica(

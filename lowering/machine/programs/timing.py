@@ -103,7 +103,7 @@ class ProgramTimer:
         self.options, self.target = options, options.compute_target
         self._known = known or KnownKernels()
         self._settings = KernelSettings(
-            self.target,
+            self.target.as_seen_by_tiles,
             options.host,
             options.reorders,
         )

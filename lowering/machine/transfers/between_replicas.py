@@ -36,6 +36,8 @@ _CYCLES: dict[str, _Cycles] = {
     ),
     "reduce_scatter": collective_cost.reduce_scatter_cycles,
 }
+COLLECTIVES = frozenset({*_CYCLES, "all_to_all"})
+"""The operations in which several replicas take part."""
 
 Sum: TypeAlias = Literal["all-reduce", "reduce-scatter"]
 """The kinds of sums over replicas, which can be merged with others of their kind."""

@@ -167,18 +167,47 @@ def test_searches_end_after_as_many_models_on_all_machines() -> None:
     assert found.done == ()
 
 
-def test_searches_of_long_programs_end_with_what_is_enough() -> None:
+def test_each_change_is_tried_alone_before_any_with_more_effect() -> None:
+    """Long programs are not modelled with more effect where one change is enough as it is."""
     fits, lacks = (of_layers((1, 1), tiles).profile for tiles in (100, 1))
-    case = Case(None, None, None)  # type: ignore[arg-type]
     (one, *_) = lacks.liveness
     long = dc.replace(lacks, liveness=[one] * 1000)
+
+    def with_effect(name: str, effect: int) -> Change:
+        stronger = None if effect == 3 else with_effect(name, effect + 1)
+        apply = lambda _: Case((name, effect), None, None)  # type: ignore[arg-type]  # noqa: E731
+        return dc.replace(change(name), apply=apply, make_stronger=lambda: stronger)
+
+    orders: list[list[Any]] = []
+
+    def profile(self: Case) -> Any:
+        orders[-1].append(self.program)
+        return fits if self.program == ("b", 1) else lacks
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Case, "model_profile", lambda _: fits)
-        found = [
-            try_changes(case, each, [change(name) for name in "abc"]) for each in (lacks, long)
-        ]
-    assert [each.models for each in found] == [3, 1]
-    assert [change.rule for change in found[1].untried] == ["b", "c"]
+        patch.setattr(Case, "model_profile", profile)
+        for before in (lacks, long):
+            orders.append([])
+            case = Case(None, None, None)  # type: ignore[arg-type]
+            try_changes(case, before, [with_effect(name, 1) for name in "abc"])
+    mildest = [("a", 1), ("b", 1), ("c", 1)]
+    assert orders == [[*mildest, ("a", 2), ("c", 2)], mildest]
+
+
+def test_a_model_of_a_program_that_is_lowered_anew_counts_for_three() -> None:
+    left, report = 7, of_layers((1, 1), 1)
+    case = Case(None, None, None)  # type: ignore[arg-type]
+
+    def profile(self: Case) -> Any:
+        self.memory.num_lowered += 1
+        return report.profile
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Case, "model_profile", profile)
+        patch.setattr("ipujax.report.advice.trials.count_affordable_models", lambda _: left)
+        found = try_changes(case, report.profile, [change(name) for name in "abcd"])
+    assert found.models == 3
+    assert [each.rule for each in found.untried] == ["d"]
 
 
 def test_long_programs_are_modelled_less_often() -> None:

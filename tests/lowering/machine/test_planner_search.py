@@ -21,7 +21,7 @@ from lowering.machine.planner import (
     plan_product,
 )
 from lowering.machine.planner.estimate import TERMS
-from lowering.machine.planner.search import find_worthwhile
+from lowering.machine.planner.search import find_least_proportion, find_worthwhile
 
 EXTENT = st.integers(1, 600)
 TYPES = st.sampled_from([("float16", "float16"), ("float16", "float32"), ("float32", "float32")])
@@ -114,6 +114,18 @@ def test_more_memory_never_makes_a_plan_slower(product: Product, proportions: li
     fitting = [one for share, one in plans if one.temporary_bytes <= share * IPU2.bytes_per_tile]
     cycles = [one.plan_cycles for one in fitting]
     assert cycles == sorted(cycles, reverse=True)
+
+
+@settings(max_examples=20)
+@given(PRODUCTS, st.lists(st.floats(0.0, 1.5), min_size=2, max_size=4))
+def test_the_least_proportion_stands_for_a_plan(product: Product, proportions: list[float]):
+    """The same for all proportions of one plan, and no larger than what the plan needs."""
+    plans = [plan_product(product, IPU2, share) for share in proportions]
+    least = [find_least_proportion(product, IPU2, share) for share in proportions]
+    assert [plan_product(product, IPU2, share) for share in least] == plans
+    needed = [plan.temporary_bytes / IPU2.bytes_per_tile for plan in plans]
+    assert least == pytest.approx(needed, rel=1e-12)
+    assert [a == b for a in plans for b in plans] == [a == b for a in least for b in least]
 
 
 @settings(max_examples=20)

@@ -18,7 +18,7 @@ from jax import lax
 from lowering import ir, marks, ops, schedules
 from lowering.jaxprs import constants_to_arguments, trace_flat
 from lowering.machine import IPU2, KnownParts, ModelOptions, PlanOptions, model, trace
-from lowering.machine.kernels import known_kernels
+from lowering.machine.kernels import Listing, known_kernels
 from lowering.machine.trace import Group, Loop, Tasks
 from lowering.ops import Storage, bring_from_storage, cross_replica_sum, move_to_storage
 from lowering.pipelines import TaskRole, TaskSpec, run_as_task
@@ -352,12 +352,12 @@ def test_io_tiles_do_nothing_else():
 
 @pytest.fixture
 def modelled_kernels(monkeypatch):
-    """The titles of the kernels that are modelled from here on."""
-    found: list[list[str]] = []
+    """The listings of the kernels that are modelled from here on."""
+    found: list[Listing] = []
     model_kernel = known_kernels.model_kernel
 
     def counting(listing, *rest, **options):
-        found.append([item.exact_title for item in listing.items])
+        found.append(listing)
         return model_kernel(listing, *rest, **options)
 
     monkeypatch.setattr(known_kernels, "model_kernel", counting)
@@ -425,16 +425,64 @@ def test_models_under_several_options_share_kernels(modelled_kernels):
         before = len(modelled_kernels)
         shared = model(program, each, known=known)
         counts.append(len(modelled_kernels) - before)
-        alone = model(program, each)
-        assert shared.cycles == alone.cycles
-        assert list(shared.steps) == list(alone.steps)
-        assert shared.memory.by_category == alone.memory.by_category
-        np.testing.assert_array_equal(shared.memory.tile_peak_bytes, alone.memory.tile_peak_bytes)
-        assert {o.name: o.cycles for o in shared.operations} == {
-            o.name: o.cycles for o in alone.operations
-        }
+        assert_equal_models(shared, model(program, each))
     kernels = counts[0]
     assert counts == [kernels, 1, kernels, kernels, 0]  # new plans change the product alone
+
+
+def assert_equal_models(found, wanted):
+    assert found.cycles == wanted.cycles
+    assert list(found.steps) == list(wanted.steps)
+    assert found.memory.by_category == wanted.memory.by_category
+    np.testing.assert_array_equal(found.memory.tile_peak_bytes, wanted.memory.tile_peak_bytes)
+    cycles_of = [{o.name: o.cycles for o in model.operations} for model in (found, wanted)]
+    assert cycles_of[0] == cycles_of[1]
+
+
+def test_chips_with_another_clock_share_what_stays_on_the_tiles(modelled_kernels):
+    """Only the sum over replicas, in a loop and a branch, takes other cycles at another clock."""
+
+    def sums_in_loop(x):
+        branches = [lambda v: v, lambda v: cross_replica_sum(v) * 2]
+        return lax.fori_loop(0, 3, lambda i, v: lax.switch(i % 2, branches, v), x)
+
+    def fn(x):
+        return on(0, lambda v: jnp.exp(v) @ v.T, x), on(1, sums_in_loop, x)
+
+    program = lowered(fn, jax.ShapeDtypeStruct((64, 64), jnp.float32), ipus=4, replicas=2)
+    known = KnownParts()
+    counts: list[int] = []
+    for clock in (1.33e9, 1.85e9, 1.33e9):
+        options = ModelOptions(target=dc.replace(CHIP, name=str(clock), clock_hz=clock))
+        before = len(modelled_kernels)
+        shared = model(program, options, known=known)
+        counts.append(len(modelled_kernels) - before)
+        assert_equal_models(shared, model(program, options))
+    assert counts == [2, 1, 0]
+
+
+def test_only_another_plan_has_a_kernel_modelled_anew(modelled_kernels):
+    """Products that are planned alike under two shares, which lie as they would with either."""
+
+    def loop(x):
+        return lax.fori_loop(0, 3, lambda _, v: v @ v, x)
+
+    def convolve(x, w):
+        return lax.conv(x[None, None], w, (1, 1), "SAME")
+
+    def fn(x, w):
+        return on(0, loop, x), on(1, lambda v: v @ v, x), on(2, convolve, x, w)
+
+    halves = [jax.ShapeDtypeStruct(shape, jnp.float16) for shape in [(256, 256), (1, 1, 3, 3)]]
+    program, known = lowered(fn, *halves, ipus=4), KnownParts()
+    counts: list[int] = []
+    for share in (0.6, 0.5, 0.001, 0.6):
+        plans = PlanOptions(matmul_proportion=share, convolution_proportion=max(share, 0.4))
+        before = len(modelled_kernels)
+        shared = model(program, ModelOptions(plans=plans), known=known)
+        counts.append(len(modelled_kernels) - before)
+        assert_equal_models(shared, model(program, ModelOptions(plans=plans)))
+    assert counts == [3, 0, 2, 0]
 
 
 def test_options_reach_the_planner():
