@@ -6,7 +6,7 @@ import dataclasses as dc
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -58,6 +58,7 @@ class SegmentedFunction:
     function: TracedFunction
     segments: tuple[Segment, ...]
     _parts: tuple[tuple[Step, ...], ...]
+    _tied: tuple[tuple[int, int, float], ...]
 
     def compute_costs(self, *, are_measured: bool, differentiates: bool = True) -> Costs:
         """Computes the costs of the segments; equal pieces once.
@@ -87,6 +88,7 @@ class SegmentedFunction:
             host_bytes_per_second=0.0 if are_measured else TARGET.remote_bytes_per_second,
             latency=0.0 if are_measured else machine.INTER_IPU_CYCLES / TARGET.clock_hz,
             shared_bytes=_list_shared_bytes(kept),
+            tied_bytes=self._tied,
         )
 
     def take_stage(self, first: int, end: int) -> Piece:
@@ -193,7 +195,7 @@ def build_segments(
     """
     ends = (*starts[1:], len(steps))
     parts = tuple(tuple(steps[a:b]) for a, b in zip(starts, ends, strict=True))
-    sizes = _bytes_of_parameters(function, parts)
+    sizes, tied = _bytes_of_parameters(function, parts)
     segments = tuple(
         Segment(
             first=jaxpr.user_line(part[0].eqn),
@@ -204,7 +206,7 @@ def build_segments(
         )
         for part, size in zip(parts, sizes, strict=True)
     )
-    return SegmentedFunction(traced, function, segments, parts)
+    return SegmentedFunction(traced, function, segments, parts, tied)
 
 
 def _list_pieces(part: Sequence[Step]) -> Iterator[tuple[list[jaxpr.JaxprEqn], float]]:
@@ -218,27 +220,41 @@ def _list_pieces(part: Sequence[Step]) -> Iterator[tuple[list[jaxpr.JaxprEqn], f
         yield [eqns[0]], len(eqns) / eqns[0].params["length"]
 
 
-def _bytes_of_parameters(function: TracedFunction, parts: Sequence[Sequence[Step]]) -> list[float]:
+def _bytes_of_parameters(
+    function: TracedFunction, parts: Sequence[Sequence[Step]]
+) -> tuple[list[float], tuple[tuple[int, int, float], ...]]:
     """Returns the bytes of the parameters that each segment is the first to read.
 
-    What is differentiated counts with the sum of its gradients.
+    What is differentiated counts with the sum of its gradients. And those that a later segment
+    reads too, as `Costs.tied_bytes`.
     """
     leaves = function.leaves_by_variable()
     sources = _parameters_behind_variables(function, parts)
-    seen: set[jaxpr.Var] = set()
-    sizes: list[float] = []
-    for part in parts:
-        size = 0.0
-        for step in part:
-            stacked, length = _stacked_operands(step)
-            for atom in step.eqn.invars:
-                for leaf in sources.get(atom, ()) if isinstance(atom, jaxpr.Var) else ():
-                    share = 1 / length if atom in stacked else float(leaf not in seen)
-                    size += share * _bytes_of_leaf(leaves[leaf])
-                    if atom not in stacked:
-                        seen.add(leaf)
-        sizes.append(size)
-    return sizes
+    last_reader: dict[jaxpr.Var, int] = {}
+    tied: dict[tuple[int, int], float] = {}
+    sizes = [0.0] * len(parts)
+    for number, part in enumerate(parts):
+        for leaf, share in _list_reads(part, sources):
+            size = share * _bytes_of_leaf(leaves[leaf])
+            before = last_reader.get(leaf)
+            if before is None or share < 1:
+                sizes[number] += size
+            elif before < number:
+                tied[before, number] = tied.get((before, number), 0.0) + size
+            if share == 1:
+                last_reader[leaf] = number
+    return sizes, tuple((*pair, size) for pair, size in tied.items())
+
+
+def _list_reads(
+    part: Sequence[Step], sources: Mapping[jaxpr.Var, Sequence[jaxpr.Var]]
+) -> Iterator[tuple[jaxpr.Var, float]]:
+    """Lists the parameters that a segment reads, and the share of each."""
+    for step in part:
+        stacked, length = _stacked_operands(step)
+        for atom in step.eqn.invars:
+            for leaf in sources.get(atom, ()) if isinstance(atom, jaxpr.Var) else ():
+                yield leaf, 1 / length if atom in stacked else 1.0
 
 
 def _bytes_of_leaf(leaf: ArgumentLeaf) -> float:

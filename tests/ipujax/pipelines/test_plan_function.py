@@ -14,6 +14,7 @@ import pytest
 import ipujax as ipu
 from ipujax import planning
 from ipujax.errors import PipelineError, PlanError
+from ipujax.pipelines.plan_function import segment_call
 
 WIDTH, LAYERS, ROWS = 16, 6, 32
 
@@ -114,6 +115,51 @@ def test_scans_over_layers_are_cut_between_iterations() -> None:
     plan = ipu.plan(stacked_loss, *args, ipus=3, micro_batches=4, recompute=True)
     assert len(plan.stages) == 3
     check_that_it_runs(plan, stacked_loss, *args)
+
+
+def test_what_a_scan_reads_and_leaves_passes_between_its_iterations() -> None:
+    def loss_of_scan(params: Any, batch: Any) -> Any:
+        first = jnp.tanh(batch["x"] @ params["head"])  # [rows, 4]
+        mask = jnp.sin(first)
+
+        def run_layer(x: Any, w: Any) -> tuple[Any, Any]:
+            x = jnp.tanh(x @ w) * mask
+            return x, x[:, 0]
+
+        x, stacked = jax.lax.scan(run_layer, first, params["layers"])
+        return jnp.mean((x + first) @ params["tail"]) + jnp.mean(stacked)
+
+    layers = jnp.zeros((LAYERS, 4, 4))
+    args = {"head": parameters()["head"], "layers": layers, "tail": layers[0]}, batch()
+    found = [segment.bytes_after for segment in planning.segments(loss_of_scan, *args)]
+    row = 4 * ROWS  # bytes of a number per row
+    assert found == [
+        4 * row,  # `first`
+        *((3 * 4 + done) * row for done in range(1, LAYERS)),  # x, `first`, `mask`, rows
+        (4 + LAYERS) * row,  # x + `first`
+        0,
+    ]
+
+
+def test_parameters_that_several_segments_read_are_tied() -> None:
+    def tied_loss(params: Any, batch: Any) -> Any:
+        x = batch["x"]
+        for layer in [*params["layers"], params["layers"][1], params["layers"][0]]:
+            x = jnp.tanh(x @ layer)
+        return jnp.mean(x**2)
+
+    args = parameters(3), batch()
+    costs = segment_call(tied_loss, args, 4).compute_costs(are_measured=False)
+    size = 2 * 4 * WIDTH * WIDTH
+    assert costs.parameter_bytes == (size, size, size, 0, 0)
+    assert {*costs.tied_bytes} == {(0, 4, size), (1, 3, size)}
+    both = {"ipus": 2, "micro_batches": 4, "schedules": "gpipe", "recompute": False}
+    plan = ipu.plan(tied_loss, *args, **both)
+    stages = [range(*stage.segments) for stage in plan.stages]
+    assert [stage.parameter_bytes for stage in plan.stages] == [
+        size * len({i if i < 3 else 4 - i for i in stage}) for stage in stages
+    ]
+    check_that_it_runs(plan, tied_loss, *args)
 
 
 def test_equal_layers_cost_the_same() -> None:
