@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.ground import PipelineError, show_progress
 from ipujax.pipelines.automatic_stages import Step, segment_function
 from ipujax.pipelines.micro_batch_arguments import ArgumentLeaf, Role
 from ipujax.pipelines.piece_costs import TARGET, Piece, PieceCosts
@@ -67,11 +68,18 @@ class SegmentedFunction:
           are_measured: whether JAX's first device runs the pieces; otherwise the machine model of
             an IPU tells.
           differentiates: whether there is a backward pass.
+
+        Raises:
+          PipelineError: (a `ValueError`) equations that have no gradients, with their lines.
         """
         measure = Piece.measure_costs if are_measured else Piece.model_costs
         take = functools.partial(measure, differentiates=differentiates)
         known: dict[Any, PieceCosts] = {}
-        rows = [self._add_pieces(part, take, known) for part in self._parts]
+        rows: list[PieceCosts] = []
+        with show_progress("costs", len(self._parts)) as progress:
+            for segment, part in zip(self.segments, self._parts, strict=True):
+                progress.show_step(segment.first)
+                rows.append(self._add_pieces(part, take, known))
         kept = [self._list_kept(part, known) for part in self._parts]
         links = TARGET.links
         return Costs(
@@ -106,7 +114,7 @@ class SegmentedFunction:
             piece = self._cut_out(eqns)
             key = _key_of_piece(piece)
             if key not in known:
-                known[key] = take(piece)
+                known[key] = _cost_piece(piece, take, eqns)
             cost = known[key]
             total = PieceCosts(
                 total.forward + cost.forward * times,
@@ -140,6 +148,25 @@ class SegmentedFunction:
         moving = pipelines.variables_depending_on(body.eqns, others)
         is_parameter = tuple(v not in moving and v not in others for v in reads)
         return Piece(pipelines.jaxpr_of_equations(body, reads, results, eqns), is_parameter)
+
+
+def _cost_piece(
+    piece: Piece, take: Callable[[Piece], PieceCosts], eqns: Sequence[jaxpr.JaxprEqn]
+) -> PieceCosts:
+    """Returns the costs of a piece; what JAX cannot differentiate is an error with its lines."""
+    try:
+        return take(piece)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise PipelineError(
+            f"what a segment computes cannot be costed with its gradients: {error}",
+            where=join_lines(jaxpr.user_line(eqns[0]), jaxpr.user_line(eqns[-1])),
+            fix="write it so that jax.grad can differentiate it, or give `costs` of your own",
+        ) from error
+
+
+def join_lines(first: str, last: str) -> str:
+    """Returns where something is that begins and ends with these lines."""
+    return first if first == last else f"{first} to {last}"
 
 
 def _key_of_piece(piece: Piece) -> Any:

@@ -233,6 +233,40 @@ def test_costs_may_be_given() -> None:
         ipu.plan(loss, *args, ipus=2, micro_batches=4, costs=planning.Costs([1] * 3, [1] * 3))
 
 
+def loop_loss(params: Any, batch: Any) -> Any:
+    def run_layer(_: Any, x: Any) -> Any:
+        return jnp.tanh(x @ params["layers"][0])
+
+    return jnp.mean(jax.lax.fori_loop(0, 3, run_layer, batch["x"]) ** 2)  # no layers: one product
+
+
+def test_a_function_of_one_segment_is_not_cut() -> None:
+    args = parameters(1), batch()
+    with pytest.raises(PlanError, match="`loop_loss` cannot be cut over 2 IPUs") as caught:
+        ipu.plan(loop_loss, *args, ipus=2, micro_batches=4)
+    lines = Path(__file__).read_text().splitlines()
+    number = next(n for n, line in enumerate(lines, 1) if line.endswith("no layers: one product"))
+    assert f"{Path(__file__).name}:{number} (loop_loss)" in str(caught.value)
+    for choices in ({"ipus": 1}, {"ipus": 2, "replicas": 2}):
+        plan = ipu.plan(loop_loss, *args, micro_batches=4, **choices)
+        assert len(plan.stages) == 1
+
+
+def test_what_has_no_gradient_is_named_by_its_line() -> None:
+    def while_loss(params: Any, batch: Any) -> Any:
+        def run_layer(x: Any) -> Any:
+            return jnp.tanh(x @ params["layers"][0])
+
+        x = jax.lax.while_loop(lambda x: x.sum() < 0, run_layer, batch["x"])  # no gradient
+        return jnp.mean(x @ params["head"])
+
+    lines = Path(__file__).read_text().splitlines()
+    number = next(n for n, line in enumerate(lines, 1) if line.endswith("# no gradient"))
+    where = rf"{Path(__file__).name}:{number} \("
+    with pytest.raises(PipelineError, match=rf"Reverse-mode[^\n]*\n.*where: .*{where}"):
+        ipu.plan(while_loss, parameters(1), batch(), ipus=2, micro_batches=4)
+
+
 def test_a_plan_is_for_its_function_alone() -> None:
     args = parameters(), batch()
     plan = ipu.plan(loss, *args, ipus=2, micro_batches=4)
