@@ -20,7 +20,7 @@ from ipujax.pipelines.single_argument_checks import check
 from ipujax.pipelines.staged_model import dtype_of_sum
 from ipujax.pipelines.traced_function import TracedFunction
 from ipujax.planner import Costs
-from lowering import jaxpr, machine, pipelines, size_in_bytes, structure_key
+from lowering import call_path, jaxpr, machine, pipelines, size_in_bytes, structure_key
 
 _PARAMETERS = (Role.DIFFERENTIATED, Role.WHOLE)
 
@@ -31,6 +31,7 @@ class Segment:
 
     Attributes:
       first: the user's line that it begins with, as `model.py:17 (forward)`; "" if there is none.
+        A line of an installed package only if no other called it.
       last: the line that it ends with.
       scope: the named scope that it begins in, or "".
       parameter_bytes: bytes of the parameters and constants that it is the first to read, and of
@@ -159,7 +160,7 @@ def _cost_piece(
     except (TypeError, ValueError, NotImplementedError) as error:
         raise PipelineError(
             f"what a segment computes cannot be costed with its gradients: {error}",
-            where=join_lines(jaxpr.user_line(eqns[0]), jaxpr.user_line(eqns[-1])),
+            where=join_lines(_line_of(eqns[0]), _line_of(eqns[-1])),
             fix="write it so that jax.grad can differentiate it, or give `costs` of your own",
         ) from error
 
@@ -167,6 +168,11 @@ def _cost_piece(
 def join_lines(first: str, last: str) -> str:
     """Returns where something is that begins and ends with these lines."""
     return first if first == last else f"{first} to {last}"
+
+
+def _line_of(eqn: jaxpr.JaxprEqn) -> str:
+    """Returns the user's line behind an equation, not one of an installed package; or ""."""
+    return next(iter(call_path(eqn)[::-1]), "")
 
 
 def _key_of_piece(piece: Piece) -> Any:
@@ -225,8 +231,8 @@ def build_segments(
     sizes, tied = _bytes_of_parameters(function, parts)
     segments = tuple(
         Segment(
-            first=jaxpr.user_line(part[0].eqn),
-            last=jaxpr.user_line(part[-1].eqn),
+            first=_line_of(part[0].eqn),
+            last=_line_of(part[-1].eqn),
             scope=str(part[0].eqn.source_info.name_stack),
             parameter_bytes=size,
             bytes_after=float(part[-1].bytes_after),

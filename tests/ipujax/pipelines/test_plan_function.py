@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,24 @@ def test_stages_name_the_users_lines() -> None:
             assert "loss" in rest
     first = int(plan.stages[0].first.split(":")[1].split()[0])
     assert "layer" in lines[first - 1]
+
+
+def test_stages_name_no_lines_of_installed_packages() -> None:
+    from flax import linen
+
+    model: Any = linen.Sequential([linen.Dense(WIDTH), linen.tanh, linen.Dense(WIDTH)])
+    x = batch()["x"]
+    params = jax.eval_shape(model.init, jax.random.key(0), x)
+
+    def module_loss(params: Any, x: Any) -> Any:
+        return jnp.mean(model.apply(params, x) ** 2)
+
+    plan = ipu.plan(module_loss, params, x, ipus=2, micro_batches=4, schedules="gpipe")
+    assert len(plan.stages) == 2
+    here = Path(__file__)
+    assert all(place.startswith(str(here)) for s in plan.stages for place in (s.first, s.last))
+    number = plan.stages[0].first.split(":")[1].split()[0]
+    assert re.search(rf"0 B +\S+ \wB  {here.name}:{number} ", str(plan))
 
 
 def test_scans_over_layers_are_cut_between_iterations() -> None:
