@@ -6,21 +6,20 @@ import dataclasses as dc
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ipujax.ground import PipelineError, show_progress
 from ipujax.pipelines.automatic_stages import Step, segment_function
 from ipujax.pipelines.micro_batch_arguments import ArgumentLeaf, Role
-from ipujax.pipelines.piece_costs import TARGET, Piece, PieceCosts
+from ipujax.pipelines.piece_costs import TARGET, Piece, PieceCosts, cost_pieces
 from ipujax.pipelines.single_argument_checks import check
 from ipujax.pipelines.staged_model import dtype_of_sum
 from ipujax.pipelines.traced_function import TracedFunction
 from ipujax.planner import Costs
-from lowering import call_path, jaxpr, machine, pipelines, size_in_bytes, structure_key
+from lowering import call_path, jaxpr, machine, pipelines, size_in_bytes
 
 _PARAMETERS = (Role.DIFFERENTIATED, Role.WHOLE)
 
@@ -73,14 +72,12 @@ class SegmentedFunction:
         Raises:
           PipelineError: (a `ValueError`) equations that have no gradients, with their lines.
         """
-        measure = Piece.measure_costs if are_measured else Piece.model_costs
-        take = functools.partial(measure, differentiates=differentiates)
-        known: dict[Any, PieceCosts] = {}
-        rows: list[PieceCosts] = []
-        with show_progress("costs", len(self._parts)) as progress:
-            for segment, part in zip(self.segments, self._parts, strict=True):
-                progress.show_step(segment.first)
-                rows.append(self._add_pieces(part, take, known))
+        pieces = {piece.key: piece for part in self._parts for piece, _ in self._list_pieces(part)}
+        found = cost_pieces(
+            [*pieces.values()], are_measured=are_measured, differentiates=differentiates
+        )
+        known = dict(zip(pieces, found, strict=True))
+        rows = [self._add_pieces(part, known) for part in self._parts]
         kept = [self._list_kept(part, known) for part in self._parts]
         links = TARGET.links
         return Costs(
@@ -104,19 +101,20 @@ class SegmentedFunction:
         """Returns some segments, that have no iterations of a scan, as one function."""
         return self._cut_out([step.eqn for part in self._parts[first:end] for step in part])
 
-    def _add_pieces(
-        self,
-        part: Sequence[Step],
-        take: Callable[[Piece], PieceCosts],
-        known: dict[Any, PieceCosts],
-    ) -> PieceCosts:
+    def _list_pieces(self, part: Sequence[Step]) -> Iterator[tuple[Piece, float]]:
+        """Lists what is costed as a whole, and the part of it that a segment runs."""
+        plain = [step.eqn for step in part if step.iteration is None]
+        if plain:
+            yield self._cut_out(plain), 1.0
+        iterations = [step.eqn for step in part if step.iteration is not None]
+        for _, group in itertools.groupby(iterations, key=id):
+            eqns = [*group]
+            yield self._cut_out(eqns[:1]), len(eqns) / eqns[0].params["length"]
+
+    def _add_pieces(self, part: Sequence[Step], known: Mapping[Any, PieceCosts]) -> PieceCosts:
         total = PieceCosts(0.0, 0.0, 0.0, 0.0, 0.0)
-        for eqns, times in _list_pieces(part):
-            piece = self._cut_out(eqns)
-            key = _key_of_piece(piece)
-            if key not in known:
-                known[key] = _cost_piece(piece, take, eqns)
-            cost = known[key]
+        for piece, times in self._list_pieces(part):
+            cost = known[piece.key]
             total = PieceCosts(
                 total.forward + cost.forward * times,
                 total.backward + cost.backward * times,
@@ -127,7 +125,7 @@ class SegmentedFunction:
         return total
 
     def _list_kept(
-        self, part: Sequence[Step], known: dict[Any, PieceCosts]
+        self, part: Sequence[Step], known: Mapping[Any, PieceCosts]
     ) -> dict[jaxpr.Var, float]:
         """Returns the variables that a segment keeps for its backward pass, with their bytes.
 
@@ -136,33 +134,42 @@ class SegmentedFunction:
         eqns = [step.eqn for step in part if step.iteration is None]
         if not eqns:
             return {}
-        reads, results = _list_ends(eqns)
+        reads, results = self._list_ends(eqns)
         ends = [*reads, *results]
-        return {ends[i]: size for i, size in known[_key_of_piece(self._cut_out(eqns))].kept}
+        return {ends[i]: size for i, size in known[self._cut_out(eqns).key].kept}
 
     def _cut_out(self, eqns: Sequence[jaxpr.JaxprEqn]) -> Piece:
         """Returns equations as a function."""
         body = self.function.closed.jaxpr
-        reads, results = _list_ends(eqns)
+        reads, results = self._list_ends(eqns)
+        is_parameter = tuple(v not in self._changing for v in reads)
+        closed = pipelines.jaxpr_of_equations(body, reads, results, eqns)
+        return Piece(closed, is_parameter, join_lines(_line_of(eqns[0]), _line_of(eqns[-1])))
+
+    def _list_ends(self, eqns: Sequence[jaxpr.JaxprEqn]) -> tuple[list[jaxpr.Var], list[jaxpr.Var]]:
+        """Returns what equations read from outside, and what they make that others read."""
+        inside = {id(eqn) for eqn in eqns}
+        made = dict.fromkeys(v for eqn in eqns for v in eqn.outvars if not jaxpr.is_dropped(v))
+        results = [v for v in made if not inside.issuperset(self._readers.get(v, ()))]
+        return [*pipelines.variables_read_from_outside(eqns, [])], results
+
+    @functools.cached_property
+    def _changing(self) -> set[jaxpr.Var]:
+        """The variables that are not the same for all micro-batches."""
         leaves = self.function.leaves_by_variable()
         others = [v for v, leaf in leaves.items() if leaf.role in (Role.SPLIT, Role.FOLDED)]
-        moving = pipelines.variables_depending_on(body.eqns, others)
-        is_parameter = tuple(v not in moving and v not in others for v in reads)
-        return Piece(pipelines.jaxpr_of_equations(body, reads, results, eqns), is_parameter)
+        eqns = self.function.closed.jaxpr.eqns
+        return {*others, *pipelines.variables_depending_on(eqns, others)}
 
-
-def _cost_piece(
-    piece: Piece, take: Callable[[Piece], PieceCosts], eqns: Sequence[jaxpr.JaxprEqn]
-) -> PieceCosts:
-    """Returns the costs of a piece; what JAX cannot differentiate is an error with its lines."""
-    try:
-        return take(piece)
-    except (TypeError, ValueError, NotImplementedError) as error:
-        raise PipelineError(
-            f"what a segment computes cannot be costed with its gradients: {error}",
-            where=join_lines(_line_of(eqns[0]), _line_of(eqns[-1])),
-            fix="write it so that jax.grad can differentiate it, or give `costs` of your own",
-        ) from error
+    @functools.cached_property
+    def _readers(self) -> Mapping[jaxpr.Var, Sequence[int]]:
+        """The `id`s of the equations that read each variable, and of the function for a result."""
+        body = self.function.closed.jaxpr
+        readers: dict[jaxpr.Var, list[int]] = {}
+        for reader, atoms in [*((eqn, eqn.invars) for eqn in body.eqns), (body, body.outvars)]:
+            for variable in pipelines.unique_variables(atoms):
+                readers.setdefault(variable, []).append(id(reader))
+        return readers
 
 
 def join_lines(first: str, last: str) -> str:
@@ -173,16 +180,6 @@ def join_lines(first: str, last: str) -> str:
 def _line_of(eqn: jaxpr.JaxprEqn) -> str:
     """Returns the user's line behind an equation, not one of an installed package; or ""."""
     return next(iter(call_path(eqn)[::-1]), "")
-
-
-def _key_of_piece(piece: Piece) -> Any:
-    return structure_key(piece.closed), piece.is_parameter
-
-
-def _list_ends(eqns: Sequence[jaxpr.JaxprEqn]) -> tuple[list[jaxpr.Var], list[jaxpr.Var]]:
-    """Returns what equations read from outside, and what they make."""
-    reads = pipelines.variables_read_from_outside(eqns, [])
-    return [*reads], [v for eqn in eqns for v in eqn.outvars if not jaxpr.is_dropped(v)]
 
 
 def _list_shared_bytes(
@@ -240,17 +237,6 @@ def build_segments(
         for part, size in zip(parts, sizes, strict=True)
     )
     return SegmentedFunction(traced, function, segments, parts, tied)
-
-
-def _list_pieces(part: Sequence[Step]) -> Iterator[tuple[list[jaxpr.JaxprEqn], float]]:
-    """Lists what is costed as a whole, and the part of it that a segment runs."""
-    plain = [step.eqn for step in part if step.iteration is None]
-    if plain:
-        yield plain, 1.0
-    iterations = [step.eqn for step in part if step.iteration is not None]
-    for _, group in itertools.groupby(iterations, key=id):
-        eqns = [*group]
-        yield [eqns[0]], len(eqns) / eqns[0].params["length"]
 
 
 def _bytes_of_parameters(
