@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.ground import PipelineError, show_progress
+from ipujax.ground import PipelineError, shorten_call_path, show_progress
 from ipujax.pipelines.pipeline_stages import Aval
 from lowering import jaxpr, machine, structure_key
 
@@ -26,7 +26,7 @@ TARGET = machine.IPU2
 
 @dc.dataclass(frozen=True)
 class PieceCosts:
-    """What some equations cost on one micro-batch.
+    """The costs of some equations on one micro-batch.
 
     Attributes:
       forward: seconds of the forward pass.
@@ -61,7 +61,7 @@ class Piece:
 
     @functools.cached_property
     def key(self) -> Any:
-        """What is equal for pieces that cost the same."""
+        """The structure of the piece, which pieces that cost the same share."""
         return structure_key(self.closed), self.is_parameter
 
     def list_functions(
@@ -165,20 +165,20 @@ def cost_pieces(
       PipelineError: (a `ValueError`) equations that have no gradients, with their lines.
     """
     take = _compile_functions if are_measured else _model_costs
-    taken: list[Any] = []
+    costed: list[Any] = []
     with show_progress("costs", len(pieces)) as progress:
         for piece in pieces:
-            progress.show_step(piece.where)
-            taken.append(_name_lines_in_errors(piece, lambda p: take(p, differentiates)))
+            progress.show_step(shorten_call_path(piece.where.split(" to ")[:1]))
+            costed.append(_name_lines_in_errors(piece, lambda p: take(p, differentiates)))
     if not are_measured:
-        return taken
+        return costed
     for _ in range(_TURNS):
-        for functions in taken:
+        for functions in costed:
             for function in functions:
                 function.time_runs()
     return [
         piece.build_costs([f.seconds for f in functions], functions[-1].space)
-        for piece, functions in zip(pieces, taken, strict=True)
+        for piece, functions in zip(pieces, costed, strict=True)
     ]
 
 

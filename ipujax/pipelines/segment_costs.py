@@ -73,12 +73,12 @@ class SegmentedFunction:
           PipelineError: (a `ValueError`) equations that have no gradients, with their lines.
         """
         pieces = {piece.key: piece for part in self._parts for piece, _ in self._list_pieces(part)}
-        found = cost_pieces(
+        costs = cost_pieces(
             [*pieces.values()], are_measured=are_measured, differentiates=differentiates
         )
-        known = dict(zip(pieces, found, strict=True))
-        rows = [self._add_pieces(part, known) for part in self._parts]
-        kept = [self._list_kept(part, known) for part in self._parts]
+        costs_of_key = dict(zip(pieces, costs, strict=True))
+        rows = [self._add_pieces(part, costs_of_key) for part in self._parts]
+        kept = [self._list_kept(part, costs_of_key) for part in self._parts]
         links = TARGET.links
         return Costs(
             forward=[row.forward for row in rows],
@@ -111,10 +111,12 @@ class SegmentedFunction:
             eqns = [*group]
             yield self._cut_out(eqns[:1]), len(eqns) / eqns[0].params["length"]
 
-    def _add_pieces(self, part: Sequence[Step], known: Mapping[Any, PieceCosts]) -> PieceCosts:
+    def _add_pieces(
+        self, part: Sequence[Step], costs_of_key: Mapping[Any, PieceCosts]
+    ) -> PieceCosts:
         total = PieceCosts(0.0, 0.0, 0.0, 0.0, 0.0)
         for piece, times in self._list_pieces(part):
-            cost = known[piece.key]
+            cost = costs_of_key[piece.key]
             total = PieceCosts(
                 total.forward + cost.forward * times,
                 total.backward + cost.backward * times,
@@ -125,7 +127,7 @@ class SegmentedFunction:
         return total
 
     def _list_kept(
-        self, part: Sequence[Step], known: Mapping[Any, PieceCosts]
+        self, part: Sequence[Step], costs_of_key: Mapping[Any, PieceCosts]
     ) -> dict[jaxpr.Var, float]:
         """Returns the variables that a segment keeps for its backward pass, with their bytes.
 
@@ -136,7 +138,7 @@ class SegmentedFunction:
             return {}
         reads, results = self._list_ends(eqns)
         ends = [*reads, *results]
-        return {ends[i]: size for i, size in known[self._cut_out(eqns).key].kept}
+        return {ends[i]: size for i, size in costs_of_key[self._cut_out(eqns).key].kept}
 
     def _cut_out(self, eqns: Sequence[jaxpr.JaxprEqn]) -> Piece:
         """Returns equations as a function."""
@@ -255,11 +257,12 @@ def _bytes_of_parameters(
     for number, part in enumerate(parts):
         for leaf, share in _list_reads(part, sources):
             size = share * _bytes_of_leaf(leaves[leaf])
-            before = last_reader.get(leaf)
-            if before is None or share < 1:
+            reader_before = last_reader.get(leaf)
+            if reader_before is None or share < 1:
                 sizes[number] += size
-            elif before < number:
-                tied[before, number] = tied.get((before, number), 0.0) + size
+            elif reader_before < number:
+                pair = reader_before, number
+                tied[pair] = tied.get(pair, 0.0) + size
             if share == 1:
                 last_reader[leaf] = number
     return sizes, tuple((*pair, size) for pair, size in tied.items())

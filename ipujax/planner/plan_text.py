@@ -72,14 +72,14 @@ def _list_stages(plan: Plan) -> list[str]:
             format_duration(stage.seconds.forward), format_duration(stage.seconds.backward),
             format_bytes(stage.parameter_bytes), format_bytes(stage.activation_bytes),
             format_bytes(stage.transfer_bytes), needs,
-            *[_shorten(stage.first)] * has_lines, *[_shorten(stage.last)] * has_lines,
+            *[_shorten_line(stage.first)] * has_lines, *[_shorten_line(stage.last)] * has_lines,
         ])  # fmt: skip
     return format_columns(rows, left_columns=(9, 10))
 
 
-def _shorten(place: str) -> str:
+def _shorten_line(text: str) -> str:
     """Returns a line as `model.py:17`; a scope or the name of a part as it is."""
-    return place if parse_source_line(place) is None else shorten_call_path((place,))
+    return text if parse_source_line(text) is None else shorten_call_path((text,))
 
 
 def _name_segments(stage: PlannedStage) -> str:
