@@ -235,6 +235,14 @@ def test_what_several_segments_keep_is_shared() -> None:
     assert whole == sum(kept.values())
 
 
+def test_segments_result_in_what_others_read_alone() -> None:
+    function = segment_call(loss, (parameters(), batch()), 1)
+    for end, segment in enumerate(function.segments, 1):
+        results = function.take_stage(0, end).closed.out_avals
+        passing = segment.bytes_after or 4  # bytes of the loss
+        assert sum(x.size * x.dtype.itemsize for x in results) == passing
+
+
 def test_costs_may_be_measured() -> None:
     args = parameters(3), batch()
     plan = ipu.plan(loss, *args, ipus=2, micro_batches=4, costs="measured")
