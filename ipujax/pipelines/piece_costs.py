@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.ground import PipelineError, shorten_call_path, show_progress
+from ipujax.ground import IPUError, PipelineError, shorten_call_path, show_progress
 from ipujax.pipelines.pipeline_stages import Aval
 from lowering import jaxpr, machine, structure_key
 
@@ -186,6 +186,8 @@ def _name_lines_in_errors(piece: Piece, take: Callable[[Piece], Any]) -> Any:
     """Calls a function with a piece; what JAX cannot differentiate is an error with its lines."""
     try:
         return take(piece)
+    except IPUError:
+        raise
     except (TypeError, ValueError, NotImplementedError) as error:
         raise PipelineError(
             f"what a segment computes cannot be costed with its gradients: {error}",
