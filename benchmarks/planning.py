@@ -122,10 +122,8 @@ def _time_stages(model: Any, stages: Sequence[Stage]) -> dict[Stage, tuple[float
 
     Stages that compute the same, such as those of equal layers, are timed as one.
     """
-    from lowering import structure_key
-
     pieces = {stage: model.take_stage(*stage) for stage in stages}
-    key_of = {s: (structure_key(piece.closed), piece.is_parameter) for s, piece in pieces.items()}
+    key_of = {stage: piece.key for stage, piece in pieces.items()}
     calls: dict[Any, tuple[Callable[[], Any], ...]] = {}
     for stage, piece in pieces.items():
         if key_of[stage] not in calls:

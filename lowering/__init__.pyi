@@ -43,6 +43,7 @@ from .ir import Part as Part
 from .ir import part_of_process as part_of_process
 from .jaxprs import Ref as Ref
 from .jaxprs import add_caller_frames as add_caller_frames
+from .jaxprs import call_path as call_path
 from .jaxprs import contains_callbacks as contains_callbacks
 from .jaxprs import count_equations as count_equations
 from .jaxprs import count_operations as count_operations

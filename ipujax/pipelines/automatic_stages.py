@@ -107,8 +107,8 @@ def list_steps(function: TracedFunction, eqns: Sequence[jaxpr.JaxprEqn]) -> list
         count = _number_of_layers(eqn)
         is_product = pipelines.has_product(eqn) or _looks_up(eqn, tables)
         if count is not None:
-            carried = _bytes_between_iterations(eqn)
-            steps += [Step(eqn, i, carried, is_product) for i in range(count - 1)]
+            sizes = _list_bytes_between_iterations(eqns, number)
+            steps += [Step(eqn, i, size, is_product) for i, size in enumerate(sizes)]
         last = None if count is None else count - 1
         steps.append(Step(eqn, last, int(passing[number + 1]), is_product))
     return steps
@@ -128,9 +128,27 @@ def _number_of_layers(eqn: jaxpr.JaxprEqn) -> int | None:
     return eqn.params["length"] if has_layers and pipelines.has_product(eqn) else None
 
 
-def _bytes_between_iterations(scan: jaxpr.JaxprEqn) -> int:
+def _list_bytes_between_iterations(eqns: Sequence[jaxpr.JaxprEqn], number: int) -> list[int]:
+    """Lists the bytes that pass each boundary between iterations of a scan, `eqns[number]`.
+
+    That is what it carries, and what equations before it compute that all iterations or equations
+    behind it read; of computed slices those to come, and of stacked results those made by then.
+    """
+    scan = eqns[number]
     num_consts, num_carry = jaxpr.count_scan_constants_and_variables(scan)
-    return sum(size_in_bytes(a.aval) for a in scan.invars[num_consts : num_consts + num_carry])
+    first_slices, length = num_consts + num_carry, int(scan.params["length"])
+    made = {v for eqn in eqns[:number] for v in eqn.outvars}
+    later = {*pipelines.unique_variables([a for eqn in eqns[number + 1 :] for a in eqn.invars])}
+    constants = pipelines.unique_variables(scan.invars[:num_consts])
+    whole = made & later.union(constants)
+    slices = [v for v in pipelines.unique_variables(scan.invars[first_slices:]) if v in made]
+    constant = sum(size_in_bytes(v.aval) for v in [*whole, *scan.invars[num_consts:first_slices]])
+    coming = sum(size_in_bytes(v.aval) for v in slices if v not in whole)
+    stacked = sum(size_in_bytes(v.aval) for v in scan.outvars[num_carry:] if v in later)
+    return [
+        constant + (coming * (length - done) + stacked * done) // length
+        for done in range(1, length)
+    ]
 
 
 def list_segments(steps: Sequence[Step]) -> list[int]:

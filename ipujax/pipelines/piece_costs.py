@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 import itertools
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,18 +13,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.ground import IPUError, PipelineError, shorten_call_path, show_progress
 from ipujax.pipelines.pipeline_stages import Aval
-from lowering import jaxpr, machine
+from lowering import jaxpr, machine, structure_key
 
-_RUNS, _MOST_RUNS = 5, 100  # of each function that is timed; the shortest counts
-_SECONDS = 0.1  # of all runs, where these are more than the least
+_TURNS = 5  # in which functions are timed; the shortest run of each counts
+_RUNS, _MOST_RUNS = 2, 50  # of a function in a turn
+_SECONDS = 0.03  # of these runs, where they are more than the least
 TARGET = machine.IPU2
 """The chip whose machine model tells costs."""
 
 
 @dc.dataclass(frozen=True)
 class PieceCosts:
-    """What some equations cost on one micro-batch.
+    """The costs of some equations on one micro-batch.
 
     Attributes:
       forward: seconds of the forward pass.
@@ -49,27 +52,17 @@ class Piece:
     Attributes:
       closed: the function.
       is_parameter: for each argument, whether parameters alone decide it.
+      where: the user's lines.
     """
 
     closed: jaxpr.ClosedJaxpr
     is_parameter: tuple[bool, ...]
+    where: str = ""
 
-    def model_costs(self, *, differentiates: bool = True) -> PieceCosts:
-        """Asks the machine model, and runs nothing."""
-        seconds = [
-            machine.estimate_function_cycles(jaxpr.trace_flat(function, avals), TARGET)
-            / TARGET.clock_hz
-            for function, avals in self.list_functions(differentiates)
-        ]
-        return self._build_costs(seconds, 0.0)
-
-    def measure_costs(self, *, differentiates: bool = True) -> PieceCosts:
-        """Runs everything on JAX's first device, and asks XLA for the bytes that it works in."""
-        timed = [
-            _time_function(function, avals)
-            for function, avals in self.list_functions(differentiates)
-        ]
-        return self._build_costs([seconds for seconds, _ in timed], timed[-1][1])
+    @functools.cached_property
+    def key(self) -> Any:
+        """The structure of the piece, which pieces that cost the same share."""
+        return structure_key(self.closed), self.is_parameter
 
     def list_functions(
         self, differentiates: bool = True
@@ -138,7 +131,13 @@ class Piece:
         results = map(_shape_of, self.closed.out_avals)
         return [count + number for number, aval in enumerate(results) if _is_smooth(aval)]
 
-    def _build_costs(self, seconds: Sequence[float], space: float) -> PieceCosts:
+    def build_costs(self, seconds: Sequence[float], space: float) -> PieceCosts:
+        """Returns the costs of what takes these seconds.
+
+        Args:
+          seconds: those of each function that `list_functions` lists.
+          space: bytes that are needed only meanwhile.
+        """
         if len(seconds) == 1:
             return PieceCosts(seconds[0], 0.0, 0.0, 0.0, space)
         forward, with_inputs, with_all = seconds
@@ -150,23 +149,100 @@ class Piece:
         )
 
 
+def cost_pieces(
+    pieces: Sequence[Piece], *, are_measured: bool, differentiates: bool = True
+) -> list[PieceCosts]:
+    """Returns the costs of each piece.
+
+    Args:
+      pieces: the pieces.
+      are_measured: whether JAX's first device runs them, in turns, so that what disturbs it for a
+        while disturbs few runs of each; XLA then tells the bytes that they work in. Otherwise the
+        machine model is asked, and nothing runs.
+      differentiates: whether there is a backward pass.
+
+    Raises:
+      PipelineError: (a `ValueError`) equations that have no gradients, with their lines.
+    """
+    take = _compile_functions if are_measured else _model_costs
+    costed: list[Any] = []
+    with show_progress("costs", len(pieces)) as progress:
+        for piece in pieces:
+            progress.show_step(shorten_call_path(piece.where.split(" to ")[:1]))
+            costed.append(_name_lines_in_errors(piece, lambda p: take(p, differentiates)))
+    if not are_measured:
+        return costed
+    for _ in range(_TURNS):
+        for functions in costed:
+            for function in functions:
+                function.time_runs()
+    return [
+        piece.build_costs([f.seconds for f in functions], functions[-1].space)
+        for piece, functions in zip(pieces, costed, strict=True)
+    ]
+
+
+def _name_lines_in_errors(piece: Piece, take: Callable[[Piece], Any]) -> Any:
+    """Calls a function with a piece; what JAX cannot differentiate is an error with its lines."""
+    try:
+        return take(piece)
+    except IPUError:
+        raise
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise PipelineError(
+            f"what a segment computes cannot be costed with its gradients: {error}",
+            where=piece.where,
+            fix="write it so that jax.grad can differentiate it, or give `costs` of your own",
+        ) from error
+
+
+def _model_costs(piece: Piece, differentiates: bool) -> PieceCosts:
+    seconds = [
+        machine.estimate_function_cycles(jaxpr.trace_flat(function, avals), TARGET)
+        / TARGET.clock_hz
+        for function, avals in piece.list_functions(differentiates)
+    ]
+    return piece.build_costs(seconds, 0.0)
+
+
+def _compile_functions(piece: Piece, differentiates: bool) -> list[_CompiledFunction]:
+    return [_CompiledFunction(*pair) for pair in piece.list_functions(differentiates)]
+
+
+class _CompiledFunction:
+    """A function that is timed on JAX's first device.
+
+    Args:
+      function: the function.
+      avals: its arguments.
+
+    Attributes:
+      seconds: those of the shortest run; inf before the first.
+      space: the bytes that it works in, as XLA tells.
+    """
+
+    def __init__(self, function: Callable[..., Any], avals: Sequence[Aval]):
+        self._compiled = jax.jit(function).lower(*avals).compile()
+        self._avals = avals
+        self.seconds = math.inf
+        self.space = float(getattr(self._compiled.memory_analysis(), "temp_size_in_bytes", 0))
+
+    def time_runs(self) -> None:
+        """Runs it some times, on arguments that are there only meanwhile."""
+        arguments = [jnp.ones(aval.shape, aval.dtype) for aval in self._avals]
+        jax.block_until_ready(self._compiled(*arguments))
+        runs, total = 0, 0.0
+        while runs < _RUNS or (total < _SECONDS and runs < _MOST_RUNS):
+            started = time.perf_counter()
+            jax.block_until_ready(self._compiled(*arguments))
+            seconds = time.perf_counter() - started
+            self.seconds = min(self.seconds, seconds)
+            runs, total = runs + 1, total + seconds
+
+
 def _shape_of(aval: Any) -> Aval:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
 def _is_smooth(value: Any) -> bool:
     return jnp.issubdtype(value.dtype, jnp.inexact)
-
-
-def _time_function(function: Callable[..., Any], avals: Sequence[Aval]) -> tuple[float, float]:
-    """Returns the seconds of a function on JAX's first device, and the bytes that it works in."""
-    arguments = [jnp.ones(aval.shape, aval.dtype) for aval in avals]
-    compiled = jax.jit(function).lower(*arguments).compile()
-    space = float(getattr(compiled.memory_analysis(), "temp_size_in_bytes", 0))
-    seconds: list[float] = []
-    jax.block_until_ready(compiled(*arguments))
-    while len(seconds) < _RUNS or (sum(seconds) < _SECONDS and len(seconds) < _MOST_RUNS):
-        started = time.perf_counter()
-        jax.block_until_ready(compiled(*arguments))
-        seconds.append(time.perf_counter() - started)
-    return min(seconds), space

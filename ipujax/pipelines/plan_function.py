@@ -11,7 +11,12 @@ import jax
 from ipujax.ground import PlanError, api_boundary
 from ipujax.pipelines.model_losses import PlannedModel, is_model, loss_of_model
 from ipujax.pipelines.pipeline_stages import Pytree, name_definition_line
-from ipujax.pipelines.segment_costs import Segment, SegmentedFunction, cut_into_segments
+from ipujax.pipelines.segment_costs import (
+    Segment,
+    SegmentedFunction,
+    cut_into_segments,
+    join_lines,
+)
 from ipujax.pipelines.staged_gradients import ValueAndGrad
 from ipujax.pipelines.staged_settings import StagedSettings, has_marks
 from ipujax.pipelines.traced_function import trace_micro_batch
@@ -118,6 +123,7 @@ def plan(
         function = functions[count] = segment_call(
             fun, args, count, has_aux=has_aux, argnums=argnums, batch_argnums=batch_argnums
         )
+        _require_places_to_cut(function, arguments)
         costs_of_count[count] = choose_costs(costs, function)
     try:
         found = find_plan(costs_of_count, arguments.restart(), given)
@@ -226,6 +232,22 @@ def segment_call(
     with name_definition_line(fun):
         jax.eval_shape(trace, *(leaves[number] for number in numbers))
     return found[0]
+
+
+def _require_places_to_cut(function: SegmentedFunction, arguments: SearchArguments) -> None:
+    """Raises an error where a function of one segment is to be cut over several IPUs."""
+    can_be_cut = len(function.segments) > 1
+    if can_be_cut or arguments.ipus // max(arguments.replicas) < 2:
+        return
+    segment = function.segments[0]
+    error = check.value_error(
+        f"`{function.function.name}` cannot be cut over {arguments.ipus} IPUs: there is no "
+        "place between two of its products, nor between iterations over layers",
+        "cut loops by hand into several, or make them a lax.scan over stacked layers; or plan it "
+        "for ipus=1, or with replicas",
+    )
+    error.where = join_lines(segment.first, segment.last)
+    raise error
 
 
 def choose_costs(

@@ -28,7 +28,7 @@ from ipujax.pipelines.segment_costs import SegmentedFunction, build_segments
 from ipujax.pipelines.stage_assignment import StageAssignment
 from ipujax.pipelines.staged_settings import StagedSettings
 from ipujax.pipelines.traced_function import TracedFunction, trace_micro_batch
-from ipujax.planner import Costs, Plan, check, find_plan
+from ipujax.planner import Costs, Plan, check, find_plan, read_given_cuts
 from lowering import pipelines
 
 _DEFAULTS: Mapping[str, Any] = {
@@ -66,6 +66,7 @@ def plan_units(
     objective: str = "time",
     memory: float | Sequence[float] | None = None,
     micro_batches: int,
+    consider: Sequence[Mapping[str, Any]] = (),
     **choices: Any,
 ) -> PlannedUnits:
     """Plans a function of one micro-batch whose equations are marked with the numbers of parts.
@@ -83,6 +84,7 @@ def plan_units(
       objective: as for `plan`.
       memory: as for `plan`.
       micro_batches: the micro-batches of an update.
+      consider: as for `plan`.
       choices: `ipus` and `recompute`, and what else `planning.search` takes: by default all
         schedules, one replica, nothing offloaded, and a minute.
 
@@ -97,11 +99,12 @@ def plan_units(
     arguments = read_plan_arguments(
         costs, objective, memory=memory, micro_batches=micro_batches, **choices
     )
+    given = read_given_cuts(consider, arguments)
     function = _trace_function(fun, args, split, differentiates)
     segmented, starts = _cut_into_units(function, len(names), shares_variables)
     found_costs = choose_costs(costs, segmented, differentiates=differentiates)
     try:
-        plan = find_plan({micro_batches: found_costs}, arguments.restart())
+        plan = find_plan({micro_batches: found_costs}, arguments.restart(), given)
     except PlanError as error:
         if error.nearest is not None:
             error.nearest = _name_parts(error.nearest, starts, names).plan

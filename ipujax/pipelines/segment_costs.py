@@ -6,7 +6,7 @@ import dataclasses as dc
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,12 +14,12 @@ import jax.numpy as jnp
 
 from ipujax.pipelines.automatic_stages import Step, segment_function
 from ipujax.pipelines.micro_batch_arguments import ArgumentLeaf, Role
-from ipujax.pipelines.piece_costs import TARGET, Piece, PieceCosts
+from ipujax.pipelines.piece_costs import TARGET, Piece, PieceCosts, cost_pieces
 from ipujax.pipelines.single_argument_checks import check
 from ipujax.pipelines.staged_model import dtype_of_sum
 from ipujax.pipelines.traced_function import TracedFunction
 from ipujax.planner import Costs
-from lowering import jaxpr, machine, pipelines, size_in_bytes, structure_key
+from lowering import call_path, jaxpr, machine, pipelines, size_in_bytes
 
 _PARAMETERS = (Role.DIFFERENTIATED, Role.WHOLE)
 
@@ -30,6 +30,7 @@ class Segment:
 
     Attributes:
       first: the user's line that it begins with, as `model.py:17 (forward)`; "" if there is none.
+        A line of an installed package only if no other called it.
       last: the line that it ends with.
       scope: the named scope that it begins in, or "".
       parameter_bytes: bytes of the parameters and constants that it is the first to read, and of
@@ -58,6 +59,7 @@ class SegmentedFunction:
     function: TracedFunction
     segments: tuple[Segment, ...]
     _parts: tuple[tuple[Step, ...], ...]
+    _tied: tuple[tuple[int, int, float], ...]
 
     def compute_costs(self, *, are_measured: bool, differentiates: bool = True) -> Costs:
         """Computes the costs of the segments; equal pieces once.
@@ -66,12 +68,17 @@ class SegmentedFunction:
           are_measured: whether JAX's first device runs the pieces; otherwise the machine model of
             an IPU tells.
           differentiates: whether there is a backward pass.
+
+        Raises:
+          PipelineError: (a `ValueError`) equations that have no gradients, with their lines.
         """
-        measure = Piece.measure_costs if are_measured else Piece.model_costs
-        take = functools.partial(measure, differentiates=differentiates)
-        known: dict[Any, PieceCosts] = {}
-        rows = [self._add_pieces(part, take, known) for part in self._parts]
-        kept = [self._list_kept(part, known) for part in self._parts]
+        pieces = {piece.key: piece for part in self._parts for piece, _ in self._list_pieces(part)}
+        costs = cost_pieces(
+            [*pieces.values()], are_measured=are_measured, differentiates=differentiates
+        )
+        costs_of_key = dict(zip(pieces, costs, strict=True))
+        rows = [self._add_pieces(part, costs_of_key) for part in self._parts]
+        kept = [self._list_kept(part, costs_of_key) for part in self._parts]
         links = TARGET.links
         return Costs(
             forward=[row.forward for row in rows],
@@ -87,25 +94,29 @@ class SegmentedFunction:
             host_bytes_per_second=0.0 if are_measured else TARGET.remote_bytes_per_second,
             latency=0.0 if are_measured else machine.INTER_IPU_CYCLES / TARGET.clock_hz,
             shared_bytes=_list_shared_bytes(kept),
+            tied_bytes=self._tied,
         )
 
     def take_stage(self, first: int, end: int) -> Piece:
         """Returns some segments, that have no iterations of a scan, as one function."""
         return self._cut_out([step.eqn for part in self._parts[first:end] for step in part])
 
+    def _list_pieces(self, part: Sequence[Step]) -> Iterator[tuple[Piece, float]]:
+        """Lists what is costed as a whole, and the part of it that a segment runs."""
+        plain = [step.eqn for step in part if step.iteration is None]
+        if plain:
+            yield self._cut_out(plain), 1.0
+        iterations = [step.eqn for step in part if step.iteration is not None]
+        for _, group in itertools.groupby(iterations, key=id):
+            eqns = [*group]
+            yield self._cut_out(eqns[:1]), len(eqns) / eqns[0].params["length"]
+
     def _add_pieces(
-        self,
-        part: Sequence[Step],
-        take: Callable[[Piece], PieceCosts],
-        known: dict[Any, PieceCosts],
+        self, part: Sequence[Step], costs_of_key: Mapping[Any, PieceCosts]
     ) -> PieceCosts:
         total = PieceCosts(0.0, 0.0, 0.0, 0.0, 0.0)
-        for eqns, times in _list_pieces(part):
-            piece = self._cut_out(eqns)
-            key = _key_of_piece(piece)
-            if key not in known:
-                known[key] = take(piece)
-            cost = known[key]
+        for piece, times in self._list_pieces(part):
+            cost = costs_of_key[piece.key]
             total = PieceCosts(
                 total.forward + cost.forward * times,
                 total.backward + cost.backward * times,
@@ -116,7 +127,7 @@ class SegmentedFunction:
         return total
 
     def _list_kept(
-        self, part: Sequence[Step], known: dict[Any, PieceCosts]
+        self, part: Sequence[Step], costs_of_key: Mapping[Any, PieceCosts]
     ) -> dict[jaxpr.Var, float]:
         """Returns the variables that a segment keeps for its backward pass, with their bytes.
 
@@ -125,29 +136,52 @@ class SegmentedFunction:
         eqns = [step.eqn for step in part if step.iteration is None]
         if not eqns:
             return {}
-        reads, results = _list_ends(eqns)
+        reads, results = self._list_ends(eqns)
         ends = [*reads, *results]
-        return {ends[i]: size for i, size in known[_key_of_piece(self._cut_out(eqns))].kept}
+        return {ends[i]: size for i, size in costs_of_key[self._cut_out(eqns).key].kept}
 
     def _cut_out(self, eqns: Sequence[jaxpr.JaxprEqn]) -> Piece:
         """Returns equations as a function."""
         body = self.function.closed.jaxpr
-        reads, results = _list_ends(eqns)
+        reads, results = self._list_ends(eqns)
+        is_parameter = tuple(v not in self._changing for v in reads)
+        closed = pipelines.jaxpr_of_equations(body, reads, results, eqns)
+        return Piece(closed, is_parameter, join_lines(_line_of(eqns[0]), _line_of(eqns[-1])))
+
+    def _list_ends(self, eqns: Sequence[jaxpr.JaxprEqn]) -> tuple[list[jaxpr.Var], list[jaxpr.Var]]:
+        """Returns what equations read from outside, and what they make that others read."""
+        inside = {id(eqn) for eqn in eqns}
+        made = dict.fromkeys(v for eqn in eqns for v in eqn.outvars if not jaxpr.is_dropped(v))
+        results = [v for v in made if not inside.issuperset(self._readers.get(v, ()))]
+        return [*pipelines.variables_read_from_outside(eqns, [])], results
+
+    @functools.cached_property
+    def _changing(self) -> set[jaxpr.Var]:
+        """The variables that are not the same for all micro-batches."""
         leaves = self.function.leaves_by_variable()
         others = [v for v, leaf in leaves.items() if leaf.role in (Role.SPLIT, Role.FOLDED)]
-        moving = pipelines.variables_depending_on(body.eqns, others)
-        is_parameter = tuple(v not in moving and v not in others for v in reads)
-        return Piece(pipelines.jaxpr_of_equations(body, reads, results, eqns), is_parameter)
+        eqns = self.function.closed.jaxpr.eqns
+        return {*others, *pipelines.variables_depending_on(eqns, others)}
+
+    @functools.cached_property
+    def _readers(self) -> Mapping[jaxpr.Var, Sequence[int]]:
+        """The `id`s of the equations that read each variable, and of the function for a result."""
+        body = self.function.closed.jaxpr
+        readers: dict[jaxpr.Var, list[int]] = {}
+        for reader, atoms in [*((eqn, eqn.invars) for eqn in body.eqns), (body, body.outvars)]:
+            for variable in pipelines.unique_variables(atoms):
+                readers.setdefault(variable, []).append(id(reader))
+        return readers
 
 
-def _key_of_piece(piece: Piece) -> Any:
-    return structure_key(piece.closed), piece.is_parameter
+def join_lines(first: str, last: str) -> str:
+    """Returns where something is that begins and ends with these lines."""
+    return first if first == last else f"{first} to {last}"
 
 
-def _list_ends(eqns: Sequence[jaxpr.JaxprEqn]) -> tuple[list[jaxpr.Var], list[jaxpr.Var]]:
-    """Returns what equations read from outside, and what they make."""
-    reads = pipelines.variables_read_from_outside(eqns, [])
-    return [*reads], [v for eqn in eqns for v in eqn.outvars if not jaxpr.is_dropped(v)]
+def _line_of(eqn: jaxpr.JaxprEqn) -> str:
+    """Returns the user's line behind an equation, not one of an installed package; or ""."""
+    return next(iter(call_path(eqn)[::-1]), "")
 
 
 def _list_shared_bytes(
@@ -193,52 +227,56 @@ def build_segments(
     """
     ends = (*starts[1:], len(steps))
     parts = tuple(tuple(steps[a:b]) for a, b in zip(starts, ends, strict=True))
-    sizes = _bytes_of_parameters(function, parts)
+    sizes, tied = _bytes_of_parameters(function, parts)
     segments = tuple(
         Segment(
-            first=jaxpr.user_line(part[0].eqn),
-            last=jaxpr.user_line(part[-1].eqn),
+            first=_line_of(part[0].eqn),
+            last=_line_of(part[-1].eqn),
             scope=str(part[0].eqn.source_info.name_stack),
             parameter_bytes=size,
             bytes_after=float(part[-1].bytes_after),
         )
         for part, size in zip(parts, sizes, strict=True)
     )
-    return SegmentedFunction(traced, function, segments, parts)
+    return SegmentedFunction(traced, function, segments, parts, tied)
 
 
-def _list_pieces(part: Sequence[Step]) -> Iterator[tuple[list[jaxpr.JaxprEqn], float]]:
-    """Lists what is costed as a whole, and the part of it that a segment runs."""
-    plain = [step.eqn for step in part if step.iteration is None]
-    if plain:
-        yield plain, 1.0
-    iterations = [step.eqn for step in part if step.iteration is not None]
-    for _, group in itertools.groupby(iterations, key=id):
-        eqns = [*group]
-        yield [eqns[0]], len(eqns) / eqns[0].params["length"]
-
-
-def _bytes_of_parameters(function: TracedFunction, parts: Sequence[Sequence[Step]]) -> list[float]:
+def _bytes_of_parameters(
+    function: TracedFunction, parts: Sequence[Sequence[Step]]
+) -> tuple[list[float], tuple[tuple[int, int, float], ...]]:
     """Returns the bytes of the parameters that each segment is the first to read.
 
-    What is differentiated counts with the sum of its gradients.
+    What is differentiated counts with the sum of its gradients. And those that a later segment
+    reads too, as `Costs.tied_bytes`.
     """
     leaves = function.leaves_by_variable()
     sources = _parameters_behind_variables(function, parts)
-    seen: set[jaxpr.Var] = set()
-    sizes: list[float] = []
-    for part in parts:
-        size = 0.0
-        for step in part:
-            stacked, length = _stacked_operands(step)
-            for atom in step.eqn.invars:
-                for leaf in sources.get(atom, ()) if isinstance(atom, jaxpr.Var) else ():
-                    share = 1 / length if atom in stacked else float(leaf not in seen)
-                    size += share * _bytes_of_leaf(leaves[leaf])
-                    if atom not in stacked:
-                        seen.add(leaf)
-        sizes.append(size)
-    return sizes
+    last_reader: dict[jaxpr.Var, int] = {}
+    tied: dict[tuple[int, int], float] = {}
+    sizes = [0.0] * len(parts)
+    for number, part in enumerate(parts):
+        for leaf, share in _list_reads(part, sources):
+            size = share * _bytes_of_leaf(leaves[leaf])
+            reader_before = last_reader.get(leaf)
+            if reader_before is None or share < 1:
+                sizes[number] += size
+            elif reader_before < number:
+                pair = reader_before, number
+                tied[pair] = tied.get(pair, 0.0) + size
+            if share == 1:
+                last_reader[leaf] = number
+    return sizes, tuple((*pair, size) for pair, size in tied.items())
+
+
+def _list_reads(
+    part: Sequence[Step], sources: Mapping[jaxpr.Var, Sequence[jaxpr.Var]]
+) -> Iterator[tuple[jaxpr.Var, float]]:
+    """Lists the parameters that a segment reads, and the share of each."""
+    for step in part:
+        stacked, length = _stacked_operands(step)
+        for atom in step.eqn.invars:
+            for leaf in sources.get(atom, ()) if isinstance(atom, jaxpr.Var) else ():
+                yield leaf, 1 / length if atom in stacked else 1.0
 
 
 def _bytes_of_leaf(leaf: ArgumentLeaf) -> float:

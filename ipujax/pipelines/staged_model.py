@@ -36,7 +36,8 @@ class StagedRequest(PipelineRequest):
     Attributes:
       differentiates: whether it has a backward pass.
       recompute: whether stages keep only what enters them for their backward passes.
-      parts: how many segments the function has, between which `stages` cuts it.
+      parts: how many segments the function has, between which `stages` cuts it; 0 if a plan says
+        where.
     """
 
     fewest_stages: ClassVar[int] = 1

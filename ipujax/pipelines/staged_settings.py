@@ -145,7 +145,7 @@ class StagedSettings:
           PipelineError: (a `ValueError`) a function without marks, marks that are not in order,
             or another number of stages than that of the marks.
         """
-        stages = self.stages
+        stages, is_planned = self.stages, isinstance(self.stages, Plan)
         if isinstance(stages, Plan):
             refuse_other_function(stages, function)
             stages = stages.cut_points
@@ -176,7 +176,7 @@ class StagedSettings:
             differentiates=differentiates,
             recompute=self.recompute,
             offload_activations=self.offload,
-            parts=parts,
+            parts=0 if is_planned else parts,
         )
         return build_staged_model(function, assignment, request)
 

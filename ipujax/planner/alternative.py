@@ -22,7 +22,6 @@ from ipujax.planner.task_times import (
     UPDATE,
     StageTimes,
     TaskTimes,
-    longest_update,
     sum_by_ipu,
 )
 from lowering import InternalError, schedules
@@ -250,7 +249,19 @@ class Alternative:
         """Computes the seconds of an update for each cut, float64 [cuts]."""
         times = self.stage_times(cuts)
         makespans = self.timed.task_times.compute_makespans(times)
-        return makespans + longest_update(times.updates, self.device_mapping)
+        return makespans + self.update_seconds(cuts)
+
+    def update_seconds(self, cuts: Cuts) -> np.ndarray:
+        """Computes the longest update of an IPU, with what passes between IPUs, float64 [cuts]."""
+        starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
+        updates = sum_by_ipu(self.stage_costs.update(starts, ends), self.device_mapping)
+        costs, ipus = self.stage_costs.costs, np.array(self.device_mapping)
+        for first, last, bytes_ in costs.tied_bytes:
+            pair = ipus[(ends <= first).sum(axis=0)], ipus[(ends <= last).sum(axis=0)]
+            seconds = (pair[0] != pair[1]) * bytes_ / costs.bytes_per_second
+            for of_cuts in pair:
+                updates[of_cuts, np.arange(len(cuts))] += seconds
+        return updates.max(axis=0)
 
     def peak_bytes(self, cuts: Cuts) -> np.ndarray:
         """Computes the bytes that each IPU needs, float64 [cuts, ipus]."""

@@ -56,7 +56,7 @@ class Candidate:
 
     @property
     def kind(self) -> Kind:
-        """What its row of `considered` says."""
+        """The choices that its row of `considered` tells apart."""
         a = self.alternative
         return a.name, a.micro_batches, a.stage_costs.recompute, a.offload, self.given
 
@@ -125,7 +125,7 @@ class Candidate:
 
     @property
     def fullest_bytes(self) -> float:
-        """What the fullest IPU needs with its best cut that is known, or with the smallest."""
+        """The bytes of the fullest IPU with the best cut that is known, or with the smallest."""
         cut = self.smallest_cut if self.found.cut is None else np.array([self.found.cut])
         return float(self.alternative.peak_bytes(cut).max())
 

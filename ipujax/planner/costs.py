@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from ipujax.ground import PlanError
 from ipujax.planner.plan_checks import check
 from lowering import limit_dir_to
 
-_NAMES = {"skips": "a skip", "shared_bytes": "shared bytes"}
+_NAMES = {"skips": "a skip", "shared_bytes": "shared bytes", "tied_bytes": "tied bytes"}
 _ROUNDING = 1e-9  # a share that sums of bytes may be off
 
 
@@ -44,6 +45,11 @@ class Costs:
       shared_bytes: triples of two segments and bytes: what both keep for their backward passes, and
         have in their `activation_bytes`. A stage with both keeps it once. Of what several segments
         keep, there is a triple for each two of them that follow one another.
+      tied_bytes: triples of two segments and bytes: parameters of the first, with the sum of their
+        gradients, that a later one reads too, and has not in its `parameter_bytes`. In another
+        stage it keeps a copy. To another IPU these bytes pass once an update, the parameters there
+        and their gradients back, which is a part of the updates of both IPUs. Of what several
+        segments read, there is a triple for each two of them that follow one another.
 
     Raises:
       PlanError: (a `ValueError`) rows of unequal lengths, numbers that are negative or not finite,
@@ -63,6 +69,7 @@ class Costs:
     latency: float = 0.0
     host_bytes_per_second: float = 0.0
     shared_bytes: Sequence[tuple[int, int, float]] = ()
+    tied_bytes: Sequence[tuple[int, int, float]] = ()
 
     def __post_init__(self) -> None:
         forward = _read_row("forward", self.forward, None)
@@ -75,9 +82,8 @@ class Costs:
             object.__setattr__(self, "weight", _read_row("weight", self.weight, count))
         cuts = _read_optional_row("cut_bytes", self.cut_bytes, count - 1)
         object.__setattr__(self, "cut_bytes", cuts)
-        object.__setattr__(self, "skips", _read_triples("skips", self.skips, count))
-        shared = _read_triples("shared_bytes", self.shared_bytes, count)
-        object.__setattr__(self, "shared_bytes", shared)
+        for name in _NAMES:
+            object.__setattr__(self, name, _read_triples(name, getattr(self, name), count))
         self._check_shared_bytes()
         speed = _read_number("bytes_per_second", self.bytes_per_second, may_be_infinite=True)
         if not speed:
@@ -145,7 +151,7 @@ def _read_optional_row(name: str, values: Any, count: int) -> tuple[float, ...]:
 def _read_triples(name: str, triples: Any, count: int) -> tuple[tuple[int, int, float], ...]:
     """Returns triples of two segments and bytes."""
     try:
-        read = [(int(first), int(last), bytes_) for first, last, bytes_ in triples]
+        read = [(operator.index(a), operator.index(b), bytes_) for a, b, bytes_ in triples]
     except Exception:
         raise PlanError(
             f"the costs have {_describe(triples)} as {name}",

@@ -54,7 +54,7 @@ class GivenCut:
 
     @property
     def total_micro_batches(self) -> int:
-        """Those of all replicas together."""
+        """The micro-batches of all replicas together."""
         return self.micro_batches * self.replicas
 
     def build_alternative(self, costs: Costs, arguments: SearchArguments) -> Alternative:

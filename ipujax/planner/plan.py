@@ -84,7 +84,7 @@ class Considered:
 @limit_dir_to()
 @dc.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Plan:
-    """Where to cut a model into the stages of a pipeline, and how to run it.
+    """A plan says where to cut a model into the stages of a pipeline, and how to run it.
 
     Attributes:
       stages: the stages, in the order of the data.
@@ -121,7 +121,7 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        """How much longer an update takes than the lower bound, as a share of that."""
+        """The share by which an update takes longer than the lower bound."""
         return self.seconds / self.lower_bound - 1 if self.lower_bound else 0.0
 
     @property

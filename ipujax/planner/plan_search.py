@@ -18,7 +18,6 @@ from ipujax.planner.given_cuts import GivenCut, read_given_cuts
 from ipujax.planner.plan import Considered, Plan, PlannedStage, StageSeconds
 from ipujax.planner.plan_checks import check
 from ipujax.planner.search_arguments import SearchArguments, read_search_arguments
-from ipujax.planner.task_times import longest_update
 from lowering import schedules as _schedules
 
 _OF_ROUGH_CUTS = 0.5  # of the budget, in which rough cuts are found
@@ -236,8 +235,7 @@ class _Search:
             {phase: rows[:, 0].tolist() for phase, rows in times.tasks.items()},
             transfer=times.delays[:, 0].tolist(),
         )
-        update = longest_update(times.updates, alternative.device_mapping)[0]
-        seconds = run.makespan + float(update)
+        seconds = run.makespan + float(alternative.update_seconds(cuts)[0])
         peak = alternative.peak_bytes(cuts)[0]
         rest = min(one.least_of_rest for one in self._known)
         least = min([rest, *(one.least for one in self._unseen)])

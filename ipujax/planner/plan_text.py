@@ -5,8 +5,14 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from ipujax.ground import format_bytes, format_columns, format_duration, format_percent
-from lowering import svg
+from ipujax.ground import (
+    format_bytes,
+    format_columns,
+    format_duration,
+    format_percent,
+    shorten_call_path,
+)
+from lowering import parse_source_line, svg
 
 if TYPE_CHECKING:
     from ipujax.planner.plan import Plan, PlannedStage
@@ -66,9 +72,14 @@ def _list_stages(plan: Plan) -> list[str]:
             format_duration(stage.seconds.forward), format_duration(stage.seconds.backward),
             format_bytes(stage.parameter_bytes), format_bytes(stage.activation_bytes),
             format_bytes(stage.transfer_bytes), needs,
-            *[stage.first] * has_lines, *[stage.last] * has_lines,
+            *[_shorten_line(stage.first)] * has_lines, *[_shorten_line(stage.last)] * has_lines,
         ])  # fmt: skip
     return format_columns(rows, left_columns=(9, 10))
+
+
+def _shorten_line(text: str) -> str:
+    """Returns a line as `model.py:17`; a scope or the name of a part as it is."""
+    return text if parse_source_line(text) is None else shorten_call_path((text,))
 
 
 def _name_segments(stage: PlannedStage) -> str:

@@ -16,7 +16,7 @@ from lowering import schedules as _schedules
 
 @dc.dataclass(frozen=True)
 class SearchArguments:
-    """What a plan may be chosen from.
+    """The arguments that say what a plan may be chosen from.
 
     Attributes:
       ipus: how many IPUs there are, of all replicas together.

@@ -83,12 +83,21 @@ class StageCosts:
         return self._sum_between("weight", starts, ends)
 
     def update(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Seconds of the update of a stage's weights."""
+        """Seconds of the update of a stage's weights, but for what passes between IPUs."""
         return self._sum_between("update", starts, ends)
 
     def parameter_bytes(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Bytes of a stage's parameters."""
-        return self._sum_between("parameters", starts, ends)
+        """Bytes of a stage's parameters, with its copies of those of stages before."""
+        own = self._sum_between("parameters", starts, ends)
+        return own + self._copied_bytes[starts, ends] if self.costs.tied_bytes else own
+
+    @functools.cached_property
+    def _copied_bytes(self) -> np.ndarray:
+        """The bytes of parameters that stages before have too, float64 [starts, ends]."""
+        copied = np.zeros((len(self.costs) + 1,) * 2)
+        for first, last, bytes_ in self.costs.tied_bytes:
+            copied[first + 1 : last + 1, last + 1 :] += bytes_
+        return copied
 
     def activation_bytes(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Bytes that one micro-batch leaves for a stage's backward pass."""

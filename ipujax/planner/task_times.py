@@ -228,19 +228,6 @@ class TaskTimes:
         return self._links[number].column == BACKWARD and self._readers[number] >= 0
 
 
-def longest_update(updates: np.ndarray, device_mapping: Sequence[int]) -> np.ndarray:
-    """Returns the seconds of the IPU whose stages take longest to update.
-
-    Args:
-      updates: float64 [stages, cuts].
-      device_mapping: the IPU of each stage, from 0 on.
-
-    Returns:
-      float64 [cuts].
-    """
-    return sum_by_ipu(updates, device_mapping).max(axis=0)
-
-
 def sum_by_ipu(rows: np.ndarray, device_mapping: Sequence[int]) -> np.ndarray:
     """Adds the rows of stages that share an IPU: [stages, cuts] to [ipus, cuts]."""
     sums = np.zeros((max(device_mapping) + 1, rows.shape[1]))

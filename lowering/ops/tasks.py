@@ -137,7 +137,7 @@ class PipelineSpec:
       loop_variables: all of them, if the stages may have copies.
       brings_ipus: whether a system that nobody has configured gets as many IPUs as it needs.
       segments: the parts of a function that a user's argument `stages` cuts between, each with one
-        product; 0 where there is no such argument.
+        product; 0 where there is no such argument, or a plan says where to cut.
     """
 
     name: str

@@ -13,12 +13,9 @@ _OF_FUNCTIONS = ("has_aux", "argnums", "batch_argnums")
 _DEFAULTS: Keywords = {
     name: parameter.default
     for name, parameter in inspect.signature(plan).parameters.items()
-    if parameter.kind is parameter.KEYWORD_ONLY and name not in (*_OF_FUNCTIONS, "consider")
+    if parameter.kind is parameter.KEYWORD_ONLY and name not in _OF_FUNCTIONS
 }
-"""The keywords of `ipu.plan` that say what to choose from; those without a default are `empty`.
-
-Cuts to consider count segments of a function, which no module has.
-"""
+"""The keywords of `ipu.plan` that say what to choose from; those without a default are `empty`."""
 
 
 def read_plan_choices(choices: Mapping[str, object]) -> Keywords:
@@ -47,6 +44,7 @@ def read_plan_choices(choices: Mapping[str, object]) -> Keywords:
     memory = choices.get("memory")
     ipus = len(memory) if isinstance(memory, (list, tuple)) else 1
     complete = complete_plan_choices(choices, ipus=ipus, micro_batches=1)
+    check.require_sequence(complete.pop("consider"), "consider", "dicts of arguments")
     try:
         read_plan_arguments(**complete)
     except PlanError as error:

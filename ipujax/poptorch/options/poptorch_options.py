@@ -204,8 +204,9 @@ class Options(SystemOptions, HostOptions):
         Args:
           choices: keywords of `ipu.plan`: `ipus`, the IPUs of all replicas together, which may be
             left out where the system is configured; `schedules`, `recompute`, `offload`, `costs`
-            ("model" or "measured"), `memory`, `objective`, `budget_seconds`; `micro_batches` and
-            `replicas`, which must be those of the options.
+            ("model" or "measured"), `memory`, `objective`, `budget_seconds`; `consider`, whose cut
+            points count the segments that a logged plan has; `micro_batches` and `replicas`, which
+            must be those of the options.
 
         Raises:
           Error: a keyword that `ipu.plan` does not have, or that PopTorch knows by itself; or a

@@ -15,7 +15,7 @@ from ipujax.report.advice.alternatives import (
 )
 from ipujax.report.advice.change import Case, ModelMemory, Source
 from ipujax.report.advice.index import ProgramIndex
-from ipujax.report.advice.planned_cuts import BetterCut, find_better_cut
+from ipujax.report.advice.planned_cuts import BetterCut, describe_plan_call, find_better_cut
 from ipujax.report.advice.tally import Total, tally_steps
 from ipujax.report.advice.waiting import split_waiting_cycles
 from lowering import HOST, ir, jaxpr, machine, schedules, trace
@@ -159,6 +159,14 @@ class Facts:
         if self.source is None or not self.fits_in_memory:
             return None
         return find_better_cut(self.case, self.profile)
+
+    @property
+    def plan_call(self) -> str:
+        """The call that plans the cut where `better_cut` cannot; "" where it can."""
+        pipeline = self.profile.pipeline
+        if pipeline is None or not self.fits_in_memory:
+            return ""
+        return describe_plan_call(self.case, pipeline.micro_batches)
 
     def model_more_micro_batches(self, times: int) -> Alternative | None:
         """Models more micro-batches of the same size; None unless that is faster and fits."""

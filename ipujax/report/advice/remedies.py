@@ -95,13 +95,15 @@ def remedy_for_imbalance(facts: Facts, schedule: schedules.Schedule) -> str:
             f"ipu.plan finds for this schedule; modelled, a call takes "
             f"{cut.cycles:,} cycles instead of {cycles:,} ({cut.cycles / cycles - 1:+.1%})"
         )
+    call = facts.plan_call
+    planned = f"{call}, without marks of stages, which searches all cuts; or " if call else ""
     work = facts.waiting.work
     mean = sum(work.values()) / len(work)
     slowest, fastest = (select(work, key=lambda ipu: work[ipu]) for select in (max, min))
     source, target = (_name_stage_or_ipu(schedule, ipu) for ipu in (slowest, fastest))
     mapping = " or change the device_mapping" if schedule.stages > len(work) else ""
     return (
-        f"move layers from {source} to {target}, which takes "
+        f"{planned}move layers from {source} to {target}, which takes "
         f"{format_ratio_to_mean(work[fastest] / max(mean, 1))} the mean{mapping}; in equal stages "
         f"the longest would take {mean / max(work[slowest], 1):.0%} of what it takes now"
     )

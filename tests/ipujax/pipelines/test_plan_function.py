@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import ipujax as ipu
 from ipujax import planning
 from ipujax.errors import PipelineError, PlanError
+from ipujax.pipelines.plan_function import segment_call
 
 WIDTH, LAYERS, ROWS = 16, 6, 32
 
@@ -107,6 +109,24 @@ def test_stages_name_the_users_lines() -> None:
     assert "layer" in lines[first - 1]
 
 
+def test_stages_name_no_lines_of_installed_packages() -> None:
+    from flax import linen
+
+    model: Any = linen.Sequential([linen.Dense(WIDTH), linen.tanh, linen.Dense(WIDTH)])
+    x = batch()["x"]
+    params = jax.eval_shape(model.init, jax.random.key(0), x)
+
+    def module_loss(params: Any, x: Any) -> Any:
+        return jnp.mean(model.apply(params, x) ** 2)
+
+    plan = ipu.plan(module_loss, params, x, ipus=2, micro_batches=4, schedules="gpipe")
+    assert len(plan.stages) == 2
+    here = Path(__file__)
+    assert all(place.startswith(str(here)) for s in plan.stages for place in (s.first, s.last))
+    number = plan.stages[0].first.split(":")[1].split()[0]
+    assert re.search(rf"0 B +\S+ \wB  {here.name}:{number} ", str(plan))
+
+
 def test_scans_over_layers_are_cut_between_iterations() -> None:
     params = {"layers": jnp.stack(parameters()["layers"])}
     args = params, batch()
@@ -114,6 +134,51 @@ def test_scans_over_layers_are_cut_between_iterations() -> None:
     plan = ipu.plan(stacked_loss, *args, ipus=3, micro_batches=4, recompute=True)
     assert len(plan.stages) == 3
     check_that_it_runs(plan, stacked_loss, *args)
+
+
+def test_what_a_scan_reads_and_leaves_passes_between_its_iterations() -> None:
+    def loss_of_scan(params: Any, batch: Any) -> Any:
+        first = jnp.tanh(batch["x"] @ params["head"])  # [rows, 4]
+        mask = jnp.sin(first)
+
+        def run_layer(x: Any, w: Any) -> tuple[Any, Any]:
+            x = jnp.tanh(x @ w) * mask
+            return x, x[:, 0]
+
+        x, stacked = jax.lax.scan(run_layer, first, params["layers"])
+        return jnp.mean((x + first) @ params["tail"]) + jnp.mean(stacked)
+
+    layers = jnp.zeros((LAYERS, 4, 4))
+    args = {"head": parameters()["head"], "layers": layers, "tail": layers[0]}, batch()
+    found = [segment.bytes_after for segment in planning.segments(loss_of_scan, *args)]
+    row = 4 * ROWS  # bytes of a number per row
+    assert found == [
+        4 * row,  # `first`
+        *((3 * 4 + done) * row for done in range(1, LAYERS)),  # x, `first`, `mask`, rows
+        (4 + LAYERS) * row,  # x + `first`
+        0,
+    ]
+
+
+def test_parameters_that_several_segments_read_are_tied() -> None:
+    def tied_loss(params: Any, batch: Any) -> Any:
+        x = batch["x"]
+        for layer in [*params["layers"], params["layers"][1], params["layers"][0]]:
+            x = jnp.tanh(x @ layer)
+        return jnp.mean(x**2)
+
+    args = parameters(3), batch()
+    costs = segment_call(tied_loss, args, 4).compute_costs(are_measured=False)
+    size = 2 * 4 * WIDTH * WIDTH
+    assert costs.parameter_bytes == (size, size, size, 0, 0)
+    assert {*costs.tied_bytes} == {(0, 4, size), (1, 3, size)}
+    both = {"ipus": 2, "micro_batches": 4, "schedules": "gpipe", "recompute": False}
+    plan = ipu.plan(tied_loss, *args, **both)
+    stages = [range(*stage.segments) for stage in plan.stages]
+    assert [stage.parameter_bytes for stage in plan.stages] == [
+        size * len({i if i < 3 else 4 - i for i in stage}) for stage in stages
+    ]
+    check_that_it_runs(plan, tied_loss, *args)
 
 
 def test_equal_layers_cost_the_same() -> None:
@@ -170,6 +235,14 @@ def test_what_several_segments_keep_is_shared() -> None:
     assert whole == sum(kept.values())
 
 
+def test_segments_result_in_what_others_read_alone() -> None:
+    function = segment_call(loss, (parameters(), batch()), 1)
+    for end, segment in enumerate(function.segments, 1):
+        results = function.take_stage(0, end).closed.out_avals
+        passing = segment.bytes_after or 4  # bytes of the loss
+        assert sum(x.size * x.dtype.itemsize for x in results) == passing
+
+
 def test_costs_may_be_measured() -> None:
     args = parameters(3), batch()
     plan = ipu.plan(loss, *args, ipus=2, micro_batches=4, costs="measured")
@@ -185,6 +258,40 @@ def test_costs_may_be_given() -> None:
     check_that_it_runs(plan, loss, *args)
     with pytest.raises(PlanError, match="of 3 segments, and `loss` has 4"):
         ipu.plan(loss, *args, ipus=2, micro_batches=4, costs=planning.Costs([1] * 3, [1] * 3))
+
+
+def loop_loss(params: Any, batch: Any) -> Any:
+    def run_layer(_: Any, x: Any) -> Any:
+        return jnp.tanh(x @ params["layers"][0])
+
+    return jnp.mean(jax.lax.fori_loop(0, 3, run_layer, batch["x"]) ** 2)  # no layers: one product
+
+
+def test_a_function_of_one_segment_is_not_cut() -> None:
+    args = parameters(1), batch()
+    with pytest.raises(PlanError, match="`loop_loss` cannot be cut over 2 IPUs") as caught:
+        ipu.plan(loop_loss, *args, ipus=2, micro_batches=4)
+    lines = Path(__file__).read_text().splitlines()
+    number = next(n for n, line in enumerate(lines, 1) if line.endswith("no layers: one product"))
+    assert f"{Path(__file__).name}:{number} (loop_loss)" in str(caught.value)
+    for choices in ({"ipus": 1}, {"ipus": 2, "replicas": 2}):
+        plan = ipu.plan(loop_loss, *args, micro_batches=4, **choices)
+        assert len(plan.stages) == 1
+
+
+def test_what_has_no_gradient_is_named_by_its_line() -> None:
+    def while_loss(params: Any, batch: Any) -> Any:
+        def run_layer(x: Any) -> Any:
+            return jnp.tanh(x @ params["layers"][0])
+
+        x = jax.lax.while_loop(lambda x: x.sum() < 0, run_layer, batch["x"])  # no gradient
+        return jnp.mean(x @ params["head"])
+
+    lines = Path(__file__).read_text().splitlines()
+    number = next(n for n, line in enumerate(lines, 1) if line.endswith("# no gradient"))
+    where = rf"{Path(__file__).name}:{number} \("
+    with pytest.raises(PipelineError, match=rf"Reverse-mode[^\n]*\n.*where: .*{where}"):
+        ipu.plan(while_loss, parameters(1), batch(), ipus=2, micro_batches=4)
 
 
 def test_a_plan_is_for_its_function_alone() -> None:

@@ -175,6 +175,13 @@ def take(
     for ipu, counts, works in moments:
         waits = sum(count * left for count, left in zip(counts, leaves, strict=True))
         peaks[ipu] = max(peaks[ipu], waits + sum(map(operator.mul, works, kept)))
+    for first, last, size in costs.tied_bytes:
+        here, there = (sum(stage.stop <= i for stage in stages) for i in (first, last))
+        if here != there:
+            peaks[ipus[there]] += size
+        if ipus[here] != ipus[there]:
+            updates[ipus[here]] += size / costs.bytes_per_second
+            updates[ipus[there]] += size / costs.bytes_per_second
     for ipu, stage in zip(ipus, stages, strict=True):
         updates[ipu] += add(costs.update, stage)
         peaks[ipu] += add(costs.parameter_bytes, stage)

@@ -27,6 +27,8 @@ from lowering import svg
         ({"skips": [(1, 0, 4)]}, "from segment 1 to segment 0"),
         ({"skips": [(0, 2, 4)]}, "from segment 0 to segment 2"),
         ({"skips": [1]}, r"\[1\] as skips"),
+        ({"skips": [(0.5, 1.5, 4)]}, r"\[\(0\.5, 1\.5, 4\)\] as skips"),
+        ({"tied_bytes": [(1, 0, 4)]}, "tied bytes from segment 1 to segment 0"),
         ({"bytes_per_second": 0}, "nothing could pass"),
         ({"latency": float("inf")}, "inf as latency"),
         ({"host_bytes_per_second": -1}, "-1 as host_bytes_per_second"),

@@ -30,6 +30,7 @@ def cases(draw: st.DrawFn, most_segments: int, most_ipus: int) -> tuple[Costs, d
     pairs = [*itertools.combinations(range(count), 2)]
     skips = draw(st.lists(st.tuples(st.sampled_from(pairs), few), max_size=3)) if pairs else []
     shared = draw(st.lists(st.tuples(st.sampled_from(pairs), few), max_size=3)) if pairs else []
+    tied = draw(st.lists(st.tuples(st.sampled_from(pairs), few), max_size=2)) if pairs else []
     kept = [
         own + sum(size for (_, b), size in shared if b == i) for i, own in enumerate(row(count))
     ]
@@ -47,6 +48,7 @@ def cases(draw: st.DrawFn, most_segments: int, most_ipus: int) -> tuple[Costs, d
         draw(st.sampled_from((0.0, 0.5))),
         draw(st.sampled_from((0.0, 2.0, 8.0, math.inf))),
         [(*ends, size) for ends, size in shared],
+        [(*ends, size) for ends, size in tied],
     )
     ipus = draw(st.integers(1, most_ipus))
     memory = st.integers(5, 150)

@@ -92,6 +92,14 @@ def test_a_planned_model_trains_as_pytorch_does(choices: Any) -> None:
         assert plan.recompute is (choices["recompute"] is True)
 
 
+def test_cuts_are_considered() -> None:
+    given = {"stages": [1], "schedule": "one_f_one_b"}
+    _, staged = trained(ipus=2, consider=[given], budget_seconds=5)
+    (row,) = [row for row in staged.plan.considered if row.why.startswith("given")]
+    assert (row.schedule, row.cut_points, row.stages) == ("one_f_one_b", (1,), 2)
+    assert staged.plan.seconds <= row.seconds
+
+
 def test_replicas_of_a_planned_pipeline() -> None:
     _, staged = trained(lambda options: options.replicationFactor(2), ipus=4)
     assert staged.plan.replicas == 2
@@ -161,6 +169,8 @@ def test_nothing_fits() -> None:
         ({"ipus": 2, "memory": (1e9,)}, "memory has 1 entries for 2"),
         ({"ipus": 2, "budget_seconds": 0}, "budget_seconds"),
         ({"ipus": 2, "costs": "guessed"}, "costs"),
+        ({"ipus": 2, "consider": 3}, "consider is 3"),
+        ({"ipus": 2, "consider": [{"stages": [99]}]}, "cuts at segment 99 of"),
         ({"ipus": 2, "costs": ipu.planning.Costs([1], [1])}, "costs of your own"),
         ({"ipus": 2, "micro_batches": COUNT + 1}, "autoPlan\\(micro_batches"),
         ({"ipus": 4, "replicas": 2}, "autoPlan\\(replicas"),
