@@ -175,7 +175,7 @@ class Candidate:
             return
         if self._local is None:
             rounded = self._bounds.round_mixture()
-            starts = [*self._bounds.cuts[:1], *(() if rounded is None else (rounded,))]
+            starts = [*self._bounds.cuts, *(() if rounded is None else (rounded,))]
             starts += [] if self.found.cut is None else [np.array(self.found.cut)]
             self._local = LocalSearch(
                 self.alternative, np.array(starts), np.array(self._bounds.paths)

@@ -21,6 +21,8 @@ from ipujax.planner.search_arguments import SearchArguments, read_search_argumen
 from ipujax.planner.task_times import longest_update
 from lowering import schedules as _schedules
 
+_OF_A_LONG_SEARCH = 0.05  # of the budget, which the first of each kind need there
+_FIRST_MOVES = 0.03  # of the budget, in which the segments of one of them are moved
 _OF_ROUGH_CUTS = 0.5  # of the budget, in which rough cuts are found
 _OF_GOOD_CUTS = 0.75  # of the budget, after which those that nearly are the best come first
 _FIRST_TURN = 0.5  # seconds in which the fastest cut of an alternative is sought before the next
@@ -124,7 +126,7 @@ class _Search:
     """
 
     def __init__(self, candidates: Iterable[Candidate], arguments: SearchArguments):
-        self._is_past = arguments.is_out_of_time
+        self._is_past, self._budget = arguments.is_out_of_time, arguments.budget_seconds
         self._candidates = _put_first_of_kinds_first(sorted(candidates, key=_precede))
         self._known: list[Candidate] = []
         self._unseen: Sequence[Candidate] = self._candidates
@@ -158,12 +160,11 @@ class _Search:
         for number, candidate in enumerate(self._candidates):
             progress.show_step(candidate.alternative.name)
             self._unseen = self._candidates[number:]
-            is_late = math.isfinite(self._fastest) and self._is_past(_OF_ROUGH_CUTS)
-            if is_late and candidate.given is None:
+            if self._known and self._is_past(_OF_ROUGH_CUTS) and candidate.given is None:
                 break
             if candidate.kind in seen and not are_firsts_improved:
                 are_firsts_improved = True
-                self._find_good_cuts(sorted(self._known, key=_rank)[:_MOST_IMPROVED])
+                self._improve_firsts()
             is_needed = candidate.least < self._fastest or candidate.kind not in seen
             if is_needed and candidate.alternative.timed.schedule is not None:
                 limit = self._fastest if candidate.kind in seen else math.inf
@@ -180,6 +181,16 @@ class _Search:
             "in training; replicas must divide both them and the IPUs",
         )
 
+    def _improve_firsts(self) -> None:
+        """Finds good cuts of the best of their kinds, so that most others need no close look."""
+        best = sorted(self._known, key=_promise)[:_MOST_IMPROVED]
+        self._find_good_cuts(best)
+        if not self._is_past(_OF_A_LONG_SEARCH):
+            return
+        for candidate in best:
+            if candidate.may_be_faster(self._fastest):
+                candidate.move_segments(_FIRST_MOVES * self._budget, self._is_past)
+
     def _find_good_cuts(self, candidates: Sequence[Candidate]) -> None:
         """Finds a good cut for each of some alternatives that may be faster than the best one."""
         for candidate in sorted(candidates, key=lambda one: one.found.seconds):
@@ -195,7 +206,7 @@ class _Search:
         """
         seconds, turns, stuck = _FIRST_TURN, self._known, list[Candidate]()
         while turns and not self._is_past():
-            turns = sorted(turns, key=lambda one: one.found.seconds)
+            turns = sorted(turns, key=_promise)
             for candidate in turns[:_MOST_IMPROVED]:
                 if candidate.may_be_faster(self._fastest):
                     candidate.move_segments(seconds, self._is_past)
@@ -304,6 +315,11 @@ def _put_first_of_kinds_first(candidates: Sequence[Candidate]) -> list[Candidate
 def _rank(candidate: Candidate) -> tuple[float, float, bool]:
     """Returns what tells candidates' order: seconds, memory where these are equal, and the rest."""
     return candidate.found.seconds, candidate.fullest_bytes, candidate.given is not None
+
+
+def _promise(candidate: Candidate) -> tuple[float, float]:
+    """Returns what tells which candidates are nearly the best, though none of their cuts fit."""
+    return candidate.found.seconds, candidate.least_of_rest
 
 
 def _explain_loss(candidate: Candidate, chosen: Candidate) -> str:
