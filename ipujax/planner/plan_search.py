@@ -26,6 +26,7 @@ _FIRST_MOVES = 0.03  # of the budget, in which the segments of one of them are m
 _OF_ROUGH_CUTS = 0.5  # of the budget, in which rough cuts are found
 _OF_GOOD_CUTS = 0.75  # of the budget, after which those that nearly are the best come first
 _FIRST_TURN = 0.5  # seconds in which the fastest cut of an alternative is sought before the next
+_FAR = 1.3  # times the bound of an alternative, its best cut that is known tells little
 _LITTLE = 0.02  # of what a bound lacks, by which it should rise in a turn
 _MOST_IMPROVED = 4  # alternatives, the best ones, whose segments are moved in a turn
 
@@ -318,8 +319,8 @@ def _rank(candidate: Candidate) -> tuple[float, float, bool]:
 
 
 def _promise(candidate: Candidate) -> tuple[float, float]:
-    """Returns what tells which candidates are nearly the best, though none of their cuts fit."""
-    return candidate.found.seconds, candidate.least_of_rest
+    """Returns what tells which candidates may be nearly the best, though no good cut is known."""
+    return min(candidate.found.seconds, _FAR * candidate.least_of_rest), candidate.least_of_rest
 
 
 def _explain_loss(candidate: Candidate, chosen: Candidate) -> str:
