@@ -19,7 +19,7 @@ PRICE_OF_MEMORY = 100.0
 """Of an IPU's memory, in makespans, where no mixture of cuts fits."""
 
 _REACH = 1  # segments by which boundaries of known cuts may be moved in a mixture
-_QUANTILES = (0.5, 0.1, 0.3, 0.7, 0.9)
+_QUANTILES = (0.5, 0.2, 0.8)
 
 
 class BalancedMixture(NamedTuple):

@@ -18,13 +18,13 @@ import numpy as np
 
 from ipujax.planner.alternative import Alternative
 from ipujax.planner.boundary_shares import PRICE_OF_MEMORY, BalancedMixture, BoundaryShares
+from ipujax.planner.bounds import EXCESS
 from ipujax.planner.stage_graph import PathTable, StageGraph, sum_path
 from ipujax.planner.task_times import ONE
 
 _CLOSE = 1e-4  # how far a bound may be below what mixtures of cuts reach
 _HOPELESS = 0.3  # of what a bound lacks to be a limit, where mixtures are below the limit too
-_LITTLE = 1e-3  # by which a bound should rise in a round
-_EXCESS = 1e-9  # of an IPU's memory, which may be a rounding error
+_LITTLE = 0.01  # by which a bound should rise in a round
 _MOST_MEANS = 8  # by which stages are ruled out
 _MOST_PATHS = 40  # that a part of the cuts begins with
 
@@ -152,7 +152,7 @@ class PathBounds:
             shares.add_cut(self.cuts[-1])
             self._add_longest_path(mixture.row)
             self._add_fullest_moments(mixture.row)
-            is_open = (mixture.lacks > _EXCESS and is_new) or len(self._memory_paths) > known
+            is_open = (mixture.lacks > EXCESS and is_new) or len(self._memory_paths) > known
             if self.seconds <= before * (1 + _LITTLE) and not is_open:
                 break
         for cut in shares.list_cuts():
@@ -160,9 +160,9 @@ class PathBounds:
 
     def _bound_by(self, graph: StageGraph, mixture: BalancedMixture) -> bool:
         """Takes the bounds that the weights of paths give; returns whether a cut is new."""
-        if mixture.lacks > _EXCESS:
+        if mixture.lacks > EXCESS:
             sums = sum_path(self._alternative, mixture.excess)
-            most = _EXCESS * float(np.abs(mixture.excess[:, ONE]).sum())
+            most = EXCESS * float(np.abs(mixture.excess[:, ONE]).sum())
             if graph.find_rest(sums)[0, 0] > most:
                 self.seconds = math.inf
                 return False
