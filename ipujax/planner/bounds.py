@@ -8,10 +8,11 @@ import numpy as np
 
 from ipujax.planner.alternative import ROUNDING, Alternative
 from ipujax.planner.stage_costs import Cuts
-from ipujax.planner.stage_graph import StageGraph, sum_path
+from ipujax.planner.stage_graph import find_least_sum, sum_path
 from ipujax.planner.task_times import BACKWARD, COLUMNS, FORWARD, LEFT, UPDATE, WEIGHTS
 
-_EXCESS = 1e-9  # of an IPU's memory, which may be a rounding error
+EXCESS = 1e-9
+"""A share of an IPU's memory that may be a rounding error."""
 
 
 class StageTables:
@@ -84,8 +85,8 @@ def least_seconds_of_any_cut(alternative: Alternative) -> float:
     return max((work + update) / alternative.num_ipus, forward + backward)
 
 
-def least_seconds_of_graph(alternative: Alternative, graph: StageGraph) -> float:
-    """Returns a bound on the seconds of the cuts of a graph, inf if none of them fits in memory.
+def least_seconds_by_sums(alternative: Alternative) -> float:
+    """Returns a bound on the seconds of all cuts, inf if none of them fits in memory.
 
     It is the work of a mean IPU, with what goes to host memory; and an IPU of mean memory needs no
     more than the others at any of its moments.
@@ -93,10 +94,9 @@ def least_seconds_of_graph(alternative: Alternative, graph: StageGraph) -> float
     work = np.zeros((alternative.stages, COLUMNS))
     work[:, [FORWARD, BACKWARD, WEIGHTS]] = alternative.timed.micro_batches
     work[:, UPDATE] = 1.0
-    least = graph.find_rest(sum_path(alternative, work / alternative.num_ipus))[0, 0]
-    memory = [paths[paths[:, :, LEFT].sum(axis=1).argmax()] for paths in alternative.memory_paths]
-    if memory:
-        excess = graph.find_rest(sum_path(alternative, np.mean(memory, axis=0)))[0, 0]
-        if excess > _EXCESS:
+    fullest = [paths[paths[:, :, LEFT].sum(axis=1).argmax()] for paths in alternative.memory_paths]
+    if fullest:
+        excess = find_least_sum(sum_path(alternative, np.mean(fullest, axis=0)))
+        if excess > EXCESS:
             return np.inf
-    return float(least)
+    return find_least_sum(sum_path(alternative, work / alternative.num_ipus))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ipujax.planner.alternative import ROUNDING, Alternative
-from ipujax.planner.bounds import StageTables, least_seconds_of_any_cut, least_seconds_of_graph
+from ipujax.planner.bounds import StageTables, least_seconds_by_sums, least_seconds_of_any_cut
 from ipujax.planner.cut_search import (
     CutParts,
     FoundCut,
@@ -84,15 +84,15 @@ class Candidate:
             self.found = move_boundaries(self.alternative, self.smallest_cut, moves=0)
             self.least = self.found.seconds
             return
+        self.least = max(self.least, least_seconds_by_sums(self.alternative))
+        if self.least >= limit:
+            return
         tables = StageTables(self.alternative)
         cut = tables.find_balanced_cut()
         if cut is None:
             self.found, self.least = FoundCut(None, math.inf, proven=True), math.inf
             return
         graph = StageGraph(tables.possible)
-        self.least = max(self.least, least_seconds_of_graph(self.alternative, graph))
-        if self.least >= limit:
-            return
         self._bounds = PathBounds(self.alternative)
         self._bounds.start_with(cut)
         self.found = find_rough_cut(self.alternative, graph, self._bounds, limit, is_out_of_time)
@@ -175,7 +175,7 @@ class Candidate:
             return
         if self._local is None:
             rounded = self._bounds.round_mixture()
-            starts = [*self._bounds.cuts[:1], *(() if rounded is None else (rounded,))]
+            starts = [*self._bounds.cuts, *(() if rounded is None else (rounded,))]
             starts += [] if self.found.cut is None else [np.array(self.found.cut)]
             self._local = LocalSearch(
                 self.alternative, np.array(starts), np.array(self._bounds.paths)

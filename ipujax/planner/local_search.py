@@ -89,16 +89,20 @@ class LocalSearch:
         """Returns how bad cuts are, in seconds; and remembers the fastest that fits.
 
         That is the seconds, more for what they lack of memory, and a share of a mean of paths to
-        which the longest ones give the most.
+        which the longest ones give the most. Until one fits, the longest path stands for the
+        seconds, for less work.
         """
         over = np.maximum(self._alternative.peak_bytes(cuts) / self._alternative.memory - 1, 0.0)
-        seconds = self._alternative.seconds(cuts)
-        fitting = np.where(self._alternative.fits_in_memory(cuts), seconds, np.inf)
-        if len(cuts) and fitting.min() < self.seconds * (1 - ROUNDING):
-            self.best, self.seconds = cuts[int(fitting.argmin())], float(fitting.min())
         lengths = multiply_paths(self._paths, self._alternative.time_rows(cuts))
         longest = np.maximum(lengths.max(axis=0), np.finfo(float).tiny)
         mean = longest * ((lengths / longest) ** _POWER).mean(axis=0) ** (1 / _POWER)
+        fits = self._alternative.fits_in_memory(cuts)
+        seconds = longest
+        if self.best is not None or fits.any():
+            seconds = self._alternative.seconds(cuts)
+        fitting = np.where(fits, seconds, np.inf)
+        if fits.any() and fitting.min() < self.seconds * (1 - ROUNDING):
+            self.best, self.seconds = cuts[int(fitting.argmin())], float(fitting.min())
         return seconds * (1 + self._price * over.sum(axis=1)) + _SHARE_OF_PATHS * mean
 
 

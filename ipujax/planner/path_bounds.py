@@ -17,11 +17,14 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ipujax.planner.alternative import Alternative
+from ipujax.planner.boundary_shares import PRICE_OF_MEMORY, BalancedMixture, BoundaryShares
+from ipujax.planner.bounds import EXCESS
 from ipujax.planner.stage_graph import PathTable, StageGraph, sum_path
+from ipujax.planner.task_times import ONE
 
 _CLOSE = 1e-4  # how far a bound may be below what mixtures of cuts reach
 _HOPELESS = 0.3  # of what a bound lacks to be a limit, where mixtures are below the limit too
-_PRICE_OF_MEMORY = 100.0  # of an IPU's memory, in makespans, where no mixture of cuts fits
+_LITTLE = 0.01  # by which a bound should rise in a round
 _MOST_MEANS = 8  # by which stages are ruled out
 _MOST_PATHS = 40  # that a part of the cuts begins with
 
@@ -118,6 +121,53 @@ class PathBounds:
         chosen = [*means, *self.paths[: self._alternative.num_ipus]]
         return [PathTable(graph, sum_path(self._alternative, path)) for path in chosen]
 
+    def balance_boundaries(
+        self, graph: StageGraph, limit: float, rounds: int, is_out_of_time: Callable[[], bool]
+    ) -> None:
+        """Looks for a bound, and for cuts, from the shares of boundaries rather than of cuts.
+
+        The first rounds of `tighten` know too few cuts for a mixture of them to fit in memory, or
+        to have equal stages.
+
+        Args:
+          graph: the stages that the cuts may have.
+          limit: a bound of as many seconds will do.
+          rounds: how often to try.
+          is_out_of_time: whether to stop.
+        """
+        shares = BoundaryShares(self._alternative, graph)
+        for cut in self.cuts:
+            shares.add_cut(cut)
+        scale = float((self.paths[-1] * self._rows[-1]).sum()) or 1.0
+        for _ in range(rounds):
+            memory_paths = np.array([*self._memory_paths.values()])
+            memory_paths = memory_paths.reshape(-1, *self.paths[0].shape)
+            mixture = shares.balance(np.array(self.paths), memory_paths, scale)
+            if mixture is None or is_out_of_time():
+                break
+            before, known = max(self.seconds, 0.0), len(self._memory_paths)
+            is_new = self._bound_by(graph, mixture)
+            if self.seconds >= limit:
+                return
+            shares.add_cut(self.cuts[-1])
+            self._add_longest_path(mixture.row)
+            self._add_fullest_moments(mixture.row)
+            is_open = (mixture.lacks > EXCESS and is_new) or len(self._memory_paths) > known
+            if self.seconds <= before * (1 + _LITTLE) and not is_open:
+                break
+        for cut in shares.list_cuts():
+            self.add_cut(cut)
+
+    def _bound_by(self, graph: StageGraph, mixture: BalancedMixture) -> bool:
+        """Takes the bounds that the weights of paths give; returns whether a cut is new."""
+        if mixture.lacks > EXCESS:
+            sums = sum_path(self._alternative, mixture.excess)
+            most = EXCESS * float(np.abs(mixture.excess[:, ONE]).sum())
+            if graph.find_rest(sums)[0, 0] > most:
+                self.seconds = math.inf
+                return False
+        return self._find_least_cut(graph, mixture.seconds + mixture.excess)
+
     def tighten(
         self,
         graph: StageGraph,
@@ -200,7 +250,7 @@ class PathBounds:
         solved = cast(
             Any,
             optimize.linprog(
-                [*[0.0] * count, 1.0, _PRICE_OF_MEMORY],
+                [*[0.0] * count, 1.0, PRICE_OF_MEMORY],
                 A_ub=above,
                 b_ub=np.zeros(len(above)),
                 A_eq=[[*[1.0] * count, 0.0, 0.0]],

@@ -20,9 +20,14 @@ from ipujax.planner.plan_checks import check
 from ipujax.planner.search_arguments import SearchArguments, read_search_arguments
 from lowering import schedules as _schedules
 
+_OF_A_LONG_SEARCH = 0.05  # of the budget, which the first of each kind need there
+_FIRST_MOVES = 0.03  # of the budget, in which the segments of one of them are moved
+_OF_THRIFTY_CUTS = 0.3  # of the budget, in which those that need little memory are looked at
 _OF_ROUGH_CUTS = 0.5  # of the budget, in which rough cuts are found
 _OF_GOOD_CUTS = 0.75  # of the budget, after which those that nearly are the best come first
 _FIRST_TURN = 0.5  # seconds in which the fastest cut of an alternative is sought before the next
+_SLOW = 2.0  # times the least bound, a cut is slow for lack of memory
+_FAR = 1.3  # times the bound of an alternative, its best cut that is known tells little
 _LITTLE = 0.02  # of what a bound lacks, by which it should rise in a turn
 _MOST_IMPROVED = 4  # alternatives, the best ones, whose segments are moved in a turn
 
@@ -123,10 +128,9 @@ class _Search:
     """
 
     def __init__(self, candidates: Iterable[Candidate], arguments: SearchArguments):
-        self._is_past = arguments.is_out_of_time
-        self._candidates = _put_first_of_kinds_first(sorted(candidates, key=_precede))
+        self._is_past, self._budget = arguments.is_out_of_time, arguments.budget_seconds
         self._known: list[Candidate] = []
-        self._unseen: Sequence[Candidate] = self._candidates
+        self._unseen = dict.fromkeys(sorted(candidates, key=_precede))
 
     def find_plan(self) -> Plan:
         """Finds the fastest plan, or raises an error with the one that nearly fits.
@@ -134,7 +138,7 @@ class _Search:
         Where the user interrupts it, the best plan that is known by then is given.
         """
         try:
-            with show_progress("plan", len(self._candidates)) as progress:
+            with show_progress("plan", len(self._unseen)) as progress:
                 self._find_rough_cuts(progress)
                 self._find_good_cuts(self._known)
                 self._find_fastest_cuts()
@@ -150,27 +154,21 @@ class _Search:
     def _find_rough_cuts(self, progress: ProgressLine) -> None:
         """Finds some cut for each alternative that may be the best, or is the first of its kind.
 
+        Where none of the latter fits in memory, or is fast, those that keep least there come next.
+
         Raises:
           PlanError: there is no schedule with such numbers.
         """
-        seen, are_firsts_improved = set[Kind](), False
-        for number, candidate in enumerate(self._candidates):
-            progress.show_step(candidate.alternative.name)
-            self._unseen = self._candidates[number:]
-            is_late = math.isfinite(self._fastest) and self._is_past(_OF_ROUGH_CUTS)
-            if is_late and candidate.given is None:
-                break
-            if candidate.kind in seen and not are_firsts_improved:
-                are_firsts_improved = True
-                self._find_good_cuts(sorted(self._known, key=_rank)[:_MOST_IMPROVED])
-            is_needed = candidate.least < self._fastest or candidate.kind not in seen
-            if is_needed and candidate.alternative.timed.schedule is not None:
-                limit = self._fastest if candidate.kind in seen else math.inf
-                candidate.find_rough_cut(limit, self._is_past)
-                seen.add(candidate.kind)
-                self._known.append(candidate)
-        else:
-            self._unseen = ()
+        candidates = [*self._unseen]
+        first_of_kind = {candidate.kind: candidate for candidate in reversed(candidates)}
+        self._look_at([one for one in candidates if first_of_kind[one.kind] is one], progress)
+        self._improve_most_promising()
+        if self._fastest > _SLOW * min((one.least for one in self._unseen), default=math.inf):
+            thrifty = [one for one in self._unseen if one.alternative.stage_costs.recompute]
+            thrifty.sort(key=lambda candidate: not candidate.alternative.offload)
+            self._look_at(thrifty, progress, _OF_THRIFTY_CUTS)
+            self._improve_most_promising()
+        self._look_at([*self._unseen], progress, _OF_ROUGH_CUTS)
         if self._known:
             return
         raise PlanError(
@@ -178,6 +176,33 @@ class _Search:
             fix="give other numbers of micro-batches: grouped needs a multiple of twice the stages "
             "in training; replicas must divide both them and the IPUs",
         )
+
+    def _look_at(
+        self, candidates: Sequence[Candidate], progress: ProgressLine, share: float = _OF_ROUGH_CUTS
+    ) -> None:
+        """Finds rough cuts of those that may be the best, until a share of the budget is spent."""
+        seen = {candidate.kind for candidate in self._known}
+        for candidate in candidates:
+            if self._known and self._is_past(share) and candidate.given is None:
+                return
+            progress.show_step(candidate.alternative.name)
+            is_needed = candidate.least < self._fastest or candidate.kind not in seen
+            if is_needed and candidate.alternative.timed.schedule is not None:
+                limit = self._fastest if candidate.kind in seen else math.inf
+                candidate.find_rough_cut(limit, self._is_past)
+                seen.add(candidate.kind)
+                self._known.append(candidate)
+            del self._unseen[candidate]
+
+    def _improve_most_promising(self) -> None:
+        """Finds good cuts of what may be the best, so that most others need no close look."""
+        best = sorted(self._known, key=_promise)[:_MOST_IMPROVED]
+        self._find_good_cuts(best)
+        if not self._is_past(_OF_A_LONG_SEARCH):
+            return
+        for candidate in best:
+            if candidate.may_be_faster(self._fastest):
+                candidate.move_segments(_FIRST_MOVES * self._budget, self._is_past)
 
     def _find_good_cuts(self, candidates: Sequence[Candidate]) -> None:
         """Finds a good cut for each of some alternatives that may be faster than the best one."""
@@ -194,7 +219,7 @@ class _Search:
         """
         seconds, turns, stuck = _FIRST_TURN, self._known, list[Candidate]()
         while turns and not self._is_past():
-            turns = sorted(turns, key=lambda one: one.found.seconds)
+            turns = sorted(turns, key=_promise)
             for candidate in turns[:_MOST_IMPROVED]:
                 if candidate.may_be_faster(self._fastest):
                     candidate.move_segments(seconds, self._is_past)
@@ -289,19 +314,14 @@ def _precede(candidate: Candidate) -> tuple[bool, float, int]:
     return candidate.given is None, least, candidate.alternative.stages
 
 
-def _put_first_of_kinds_first(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Returns candidates with the first of each kind before the others.
-
-    One of them may be good, and then most of the others need no look.
-    """
-    first_of_kind = {candidate.kind: candidate for candidate in reversed(candidates)}
-    firsts = [one for one in candidates if first_of_kind[one.kind] is one]
-    return firsts + [one for one in candidates if first_of_kind[one.kind] is not one]
-
-
 def _rank(candidate: Candidate) -> tuple[float, float, bool]:
     """Returns what tells candidates' order: seconds, memory where these are equal, and the rest."""
     return candidate.found.seconds, candidate.fullest_bytes, candidate.given is not None
+
+
+def _promise(candidate: Candidate) -> tuple[float, float]:
+    """Returns what tells which candidates may be nearly the best, though no good cut is known."""
+    return min(candidate.found.seconds, _FAR * candidate.least_of_rest), candidate.least_of_rest
 
 
 def _explain_loss(candidate: Candidate, chosen: Candidate) -> str:

@@ -60,6 +60,16 @@ def sum_path(alternative: Alternative, path: np.ndarray) -> StageSums:
     return StageSums(entering, leaving)
 
 
+def find_least_sum(sums: StageSums) -> float:
+    """Finds the least that all stages add up to, whether or not each of them is possible."""
+    rest = np.full(sums.entering.shape[1], np.inf)
+    rest[-1] = 0.0
+    for entering, leaving in zip(sums.entering[::-1], sums.leaving[::-1], strict=True):
+        onward = np.minimum.accumulate((leaving + rest)[::-1])[::-1]
+        rest = np.append(entering[:-1] + onward[1:], np.inf)
+    return float(rest[0])
+
+
 class StageGraph:
     """The stages that cuts may have.
 

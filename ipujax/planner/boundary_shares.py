@@ -1,0 +1,182 @@
+"""A mixture of cuts, told by the share of them that has each boundary at each segment.
+
+What stages take is a sum of a number for where each begins and one for where it ends, so a mixture
+takes what these shares say, and there is no need to know its cuts. A linear program finds the
+shares for which the longest of some paths is shortest, and what the paths weigh in that.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from ipujax.planner.alternative import Alternative
+from ipujax.planner.stage_graph import StageGraph, sum_path
+from ipujax.planner.task_times import COLUMNS
+
+PRICE_OF_MEMORY = 100.0
+"""Of an IPU's memory, in makespans, where no mixture of cuts fits."""
+
+_REACH = 1  # segments by which boundaries of known cuts may be moved in a mixture
+_QUANTILES = (0.5, 0.2, 0.8)
+
+
+class BalancedMixture(NamedTuple):
+    """The mixture of cuts that is best by some paths, and what these weigh.
+
+    Attributes:
+      row: float64 [stages, COLUMNS]: what its stages take.
+      seconds: float64 [stages, COLUMNS]: the weighted mean of paths.
+      excess: float64 [stages, COLUMNS]: what IPUs have too many of their bytes, at its price.
+      lacks: the share of an IPU's memory that the mixture has too much.
+    """
+
+    row: np.ndarray
+    seconds: np.ndarray
+    excess: np.ndarray
+    lacks: float
+
+
+class BoundaryShares:
+    """The shares of cuts that have each boundary at each segment.
+
+    Args:
+      alternative: all choices but the cut.
+      graph: the stages that cuts may have.
+    """
+
+    def __init__(self, alternative: Alternative, graph: StageGraph):
+        self._graph = graph
+        stages, positions = graph.possible.shape[:2]
+        self._entering, self._leaving = np.zeros((2, stages + 1, positions, COLUMNS))
+        for column in range(COLUMNS):
+            path = np.zeros((stages, COLUMNS))
+            path[:, column] = 1.0
+            sums = sum_path(alternative, path)
+            self._entering[:-1, :, column] = sums.entering
+            self._leaving[1:, :, column] = sums.leaving
+        self._earliest, self._latest = _find_reach(graph)
+        self._reachable = graph.count_cuts() > 0
+        self._considered = np.zeros((stages + 1, positions), bool)
+        self._shares = np.zeros((stages + 1, positions))
+
+    def add_cut(self, cut: np.ndarray) -> None:
+        """Lets boundaries of mixtures be where those of a cut are, or near."""
+        around = np.arange(-_REACH, _REACH + 1)
+        positions = np.clip(cut[:, None] + around, 0, self._considered.shape[1] - 1)
+        self._considered[np.arange(len(cut))[:, None], positions] = True
+        self._considered &= self._reachable
+
+    def list_cuts(self) -> list[np.ndarray]:
+        """Lists some cuts, int64 [stages + 1] each, that mix to about the shares."""
+        sums = self._shares.cumsum(axis=1)
+        cuts = [(sums >= quantile).argmax(axis=1) for quantile in _QUANTILES]
+        return [cut for cut in cuts if self._graph.has_cut(cut)]
+
+    def balance(
+        self, paths: np.ndarray, memory_paths: np.ndarray, scale: float
+    ) -> BalancedMixture | None:
+        """Finds the best mixture by some paths; None where none is found.
+
+        Args:
+          paths: float64 [paths, stages, COLUMNS]: those whose longest is to be short.
+          memory_paths: those that must not be above 0.
+          scale: seconds that the longest about has.
+        """
+        from scipy import optimize, sparse  # which JAX requires, and which take long to import
+
+        boundaries, positions = np.nonzero(self._considered)
+        both = np.concatenate([paths / scale, memory_paths])
+        sums = self._sum_paths(both, boundaries, positions)
+        count, of_seconds = len(boundaries), len(paths)
+        goals = np.zeros((len(both), 2))  # the seconds of the longest path, and excess of memory
+        goals[:of_seconds, 0] = goals[of_seconds:, 1] = -1.0
+        couplings = self._couple(boundaries, positions)
+        numbers = np.arange(count)
+        solved = cast(
+            Any,
+            optimize.linprog(
+                [*[0.0] * count, 1.0, PRICE_OF_MEMORY],
+                A_ub=sparse.vstack([sparse.csr_matrix(np.hstack([sums, goals])), couplings]),
+                b_ub=np.zeros(len(both) + couplings.shape[0]),
+                A_eq=sparse.csr_matrix(
+                    (np.ones(count), (boundaries, numbers)), (len(self._shares), count + 2)
+                ),
+                b_eq=np.ones(len(self._shares)),
+                bounds=[*[(0, None)] * count, (None, None), (0, None)],
+                method="highs",
+            ),
+        )
+        if solved.x is None:
+            return None
+        self._keep_shares(boundaries, positions, solved.x[:count])
+        weights = np.maximum(-solved.ineqlin.marginals[: len(both)], 0.0)
+        weights /= weights[:of_seconds].sum()
+        return BalancedMixture(
+            row=np.einsum("bp,bpc->bc", self._shares, self._entering)[:-1]
+            + np.einsum("bp,bpc->bc", self._shares, self._leaving)[1:],
+            seconds=np.tensordot(weights[:of_seconds], paths, 1),
+            excess=np.tensordot(weights[of_seconds:] * scale, memory_paths, 1),
+            lacks=float(solved.x[-1]),
+        )
+
+    def _keep_shares(self, boundaries: np.ndarray, positions: np.ndarray, shares: Any) -> None:
+        """Keeps shares, and lets boundaries of the next mixture be near those of this one."""
+        self._shares = np.zeros(self._shares.shape)
+        self._shares[boundaries, positions] = shares
+        has_share = self._shares > 0
+        self._considered = has_share.copy()
+        for step in range(1, _REACH + 1):
+            self._considered[:, step:] |= has_share[:, :-step]
+            self._considered[:, :-step] |= has_share[:, step:]
+        self._considered &= self._reachable
+
+    def _sum_paths(
+        self, paths: np.ndarray, boundaries: np.ndarray, positions: np.ndarray
+    ) -> np.ndarray:
+        """Returns what a boundary at a position adds to each path, float64 [paths, boundaries]."""
+        nothing = np.zeros((len(paths), 1, COLUMNS))
+        begun = np.concatenate([paths, nothing], axis=1)[:, boundaries]
+        ended = np.concatenate([nothing, paths], axis=1)[:, boundaries]
+        return np.einsum("rbc,bc->rb", begun, self._entering[boundaries, positions]) + np.einsum(
+            "rbc,bc->rb", ended, self._leaving[boundaries, positions]
+        )
+
+    def _couple(self, boundaries: np.ndarray, positions: np.ndarray) -> Any:
+        """Returns rows that are not above 0 where boundaries are those of possible stages.
+
+        Where a stage cannot end before a segment if it begins behind another, no larger share of
+        cuts has its end before the one than has its begin before the other; and the like for the
+        latest ends.
+        """
+        from scipy import sparse
+
+        first_of_boundary = np.searchsorted(boundaries, np.arange(len(self._shares) + 1))
+        rows: list[np.ndarray] = []
+        for stage in range(len(self._shares) - 1):
+            first, middle, last = first_of_boundary[stage : stage + 3]
+            begins, ends = positions[first:middle], positions[middle:last]
+            is_before = begins < begins[:, None]
+            is_early = ends < self._earliest[stage, begins][:, None]
+            is_behind = begins > begins[:, None]
+            is_late = ends > self._latest[stage, begins][:, None]
+            signs = np.block([[-1.0 * is_before, is_early], [-1.0 * is_behind, is_late]])
+            signs = signs[signs.max(axis=1) > 0]
+            wide = np.zeros((len(signs), len(boundaries) + 2))
+            wide[:, first:last] = signs
+            rows.append(wide)
+        return sparse.csr_matrix(np.concatenate(rows))
+
+
+def _find_reach(graph: StageGraph) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the earliest end of stages that begin with a segment or later, and the latest end.
+
+    The latter is of those that begin with it or earlier. int64 [stages, segments + 1] each.
+    """
+    last = graph.possible.shape[2] - 1
+    exists = graph.possible.any(axis=2)
+    earliest = np.where(exists, graph.possible.argmax(axis=2), last + 1)
+    latest = np.where(exists, last - graph.possible[:, :, ::-1].argmax(axis=2), -1)
+    earliest = np.minimum.accumulate(earliest[:, ::-1], axis=1)[:, ::-1]
+    return earliest, np.maximum.accumulate(latest, axis=1)
