@@ -9,12 +9,18 @@ from fractions import Fraction
 from typing import Any
 
 from ipujax.ground import Checks, api_boundary, require_package
+from ipujax.pipelines.known_schedules import (
+    build_with_few_in_flight,
+    compute_makespan,
+    find_best_known,
+)
 from ipujax.pipelines.schedule_solver import TaskProblem, order_tasks, solve_tasks
 from lowering import schedules
 
 check = Checks(schedules.ScheduleError, schedules.ScheduleError)
 _MOST_UNITS = 2**40  # of a makespan: what the solver adds up exactly
 _MOST_TASKS = 600  # that are solved at once
+_POSITIVE = "give a positive number of seconds"
 _PLACEMENTS = ("straight", "v")
 
 
@@ -72,8 +78,7 @@ def search(
       The schedule, its `makespan`, the `lower_bound` of all, and whether it is `proven`.
 
     Raises:
-      ScheduleError: an argument that is wrong, memory in which no micro-batch has room, or no
-        schedule that was found in time.
+      ScheduleError: an argument that is wrong, or memory in which no micro-batch has room.
       MissingExtraError: (an `ImportError`) the package of the extra `plan` is missing.
     """
     budget = check.require_number(budget_seconds, "budget_seconds", "give a number of seconds")
@@ -95,16 +100,10 @@ def search(
     )
     require_package("ortools", "plan", "the search for a schedule needs it")
     found, bound = _solve(problem, deadline)
-    if found is None:
-        raise check.value_error(
-            f"no schedule of {stages} stages and {micro_batches} micro-batches was found in "
-            f"{budget:g} seconds",
-            "give a larger budget_seconds, or more memory",
-        )
     makespan = schedules.simulate(
         found, {phase: time / units for phase, time in problem.durations.items()}, transfer=transfer
     ).makespan
-    best = _makespan(found, problem)
+    best = compute_makespan(found, problem)
     return FoundSchedule(
         schedule=found,
         makespan=makespan,
@@ -113,15 +112,15 @@ def search(
     )
 
 
-def _solve(problem: TaskProblem, deadline: float) -> tuple[schedules.Schedule | None, int]:
+def _solve(problem: TaskProblem, deadline: float) -> tuple[schedules.Schedule, int]:
     """Returns the best schedule that is found in time, and what every schedule takes."""
     bound = problem.lower_bound()
-    best = _find_best_known(problem)
-    if best is not None and _makespan(best, problem) <= bound:
+    best = find_best_known(problem, deadline, bound)
+    if best is not None and compute_makespan(best, problem) <= bound:
         return best, bound
     part = dc.replace(problem, micro_batches=_count_solved(problem))
     repeats = problem.micro_batches - part.micro_batches
-    hint = _find_best_known(part) if repeats else best
+    hint = find_best_known(part, deadline) if repeats else best
     seconds = max(deadline - time.monotonic(), 0.01)
     solved = solve_tasks(part, _starts_of(hint, part), seconds, repeats)
     if not repeats:
@@ -134,9 +133,9 @@ def _solve(problem: TaskProblem, deadline: float) -> tuple[schedules.Schedule | 
             problem.micro_batches,
             True,
         )
-        if best is None or _makespan(found, problem) < _makespan(best, problem):
+        if best is None or compute_makespan(found, problem) < compute_makespan(best, problem):
             best = found
-    return best, bound
+    return best or build_with_few_in_flight(problem), bound
 
 
 def _count_solved(problem: TaskProblem) -> int:
@@ -144,37 +143,6 @@ def _count_solved(problem: TaskProblem) -> int:
     tasks = problem.stages * len(problem.durations) * problem.micro_batches
     enough = 2 * len(set(problem.ipus)) + 2
     return problem.micro_batches if tasks <= _MOST_TASKS else min(enough, problem.micro_batches)
-
-
-def _find_best_known(problem: TaskProblem) -> schedules.Schedule | None:
-    """Returns the fastest registered schedule that has the problem's tasks and memory."""
-    best: schedules.Schedule | None = None
-    for registered in schedules.list_schedules():
-        try:
-            schedule = schedules.build(
-                registered.name,
-                stages=problem.stages,
-                micro_batches=problem.micro_batches,
-                training=True,
-                ipus=problem.ipus,
-            )
-        except schedules.ScheduleError:
-            continue
-        if not schedule.is_plain:
-            continue
-        if schedule.splits_backward != (schedules.Phase.WEIGHTS in problem.durations):
-            continue
-        if max(schedules.simulate(schedule).in_flight_per_ipu) > problem.memory:
-            continue
-        if best is None or _makespan(schedule, problem) < _makespan(best, problem):
-            best = schedule
-    return best
-
-
-def _makespan(schedule: schedules.Schedule, problem: TaskProblem) -> int:
-    """Returns the makespan in units of time."""
-    run = schedules.simulate(schedule, problem.durations, transfer=problem.transfer)
-    return round(run.makespan)
 
 
 def _starts_of(
@@ -215,7 +183,8 @@ def _read_problem(
     for name, value in seconds.items():
         number = check.require_number(value, name, "give a number of seconds")
         if not 0 <= number < math.inf or (number == 0 and name in ("forward", "backward")):
-            raise check.value_error(f"{name} is {number:g}", "give a positive number of seconds")
+            lacking = "give seconds, at least 0" if name in ("weight", "transfer") else _POSITIVE
+            raise check.value_error(f"{name} is {number:g}", lacking)
         exact[name] = Fraction(str(number))
     units = math.lcm(*(value.denominator for value in exact.values()))
     times = {name: int(value * units) for name, value in exact.items()}

@@ -52,7 +52,11 @@ class TaskProblem:
         return self.transfer if self.ipus[stage] != self.ipus[other] else 0
 
     def lower_bound(self) -> int:
-        """Returns what every schedule takes: the work of an IPU after the way to it, or one way."""
+        """Returns what every schedule takes: the most of three times.
+
+        One micro-batch on its way there and back, the work of an IPU after the way to it, and what
+        an IPU holds in its memory at least, one after the other.
+        """
         forward = self.durations[Phase.FORWARD]
         arrivals = [0]
         for stage in range(1, self.stages):
@@ -61,7 +65,21 @@ class TaskProblem:
         there_and_back = 2 * arrivals[-1] - forward * (self.stages - 1) + forward
         there_and_back += self.durations[Phase.BACKWARD] * self.stages
         there_and_back += self.durations.get(Phase.WEIGHTS, 0)
-        return max(there_and_back, max(first.values()) + self.micro_batches * self.round_time)
+        work = max(first.values()) + self.micro_batches * self.round_time
+        return max(there_and_back, work, *map(self._time_of_holding, first))
+
+    def _time_of_holding(self, ipu: int) -> int:
+        """Returns how long an IPU holds all micro-batches, as many at once as there is room for."""
+        forward, backward = self.durations[Phase.FORWARD], self.durations[Phase.BACKWARD]
+        last, held = self.stages - 1, 0
+        for stage in range(self.stages):
+            if self.ipus[stage] == ipu:
+                to_last_one = sum(self.delay(s, s + 1) for s in range(stage, last))
+                held += 2 * to_last_one + (last - stage + 1) * (forward + backward)
+                held += self.durations.get(Phase.WEIGHTS, 0)
+        if self.stages_per_ipu > 1:
+            return -(-self.micro_batches * held // self.memory)
+        return -(-self.micro_batches // self.memory) * held
 
 
 @dc.dataclass(frozen=True)

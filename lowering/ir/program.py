@@ -190,7 +190,7 @@ class Stack:
 
 @dc.dataclass(frozen=True, slots=True)
 class Fifo:
-    """Values of a stage that wait for its backward task while other micro-batches pass.
+    """Values of a stage that wait for a later task of it while other micro-batches pass.
 
     Attributes:
       depth: the most micro-batches that wait, the one being worked on not counted.

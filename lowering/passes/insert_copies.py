@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses as dc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 from lowering import ir
 from lowering.ground import HOST, InternalError, IpuId, ValueId
-from lowering.schedules import Kind, Phase, Schedule
+from lowering.ops import TaskSpec
+from lowering.schedules import Phase, Schedule
 
 
 def insert_copies(program: ir.Program) -> ir.Program:
@@ -30,8 +32,20 @@ class _ValuePresence:
 
     def __init__(self) -> None:
         self.home: dict[ValueId, IpuId] = {}
-        self.present: set[ir.Place] = set()
+        self.present: set[ir.Place] = set()  # in the innermost body
+        self.is_around: list[Callable[[ir.Place], bool]] = []  # in the bodies around it
         self.needs = ir.PlacesOfReads()
+
+    def is_present(self, place: ir.Place) -> bool:
+        return place in self.present or any(is_there(place) for is_there in self.is_around)
+
+    @contextlib.contextmanager
+    def inner_body(self, *also_present: Callable[[ir.Place], bool]) -> Generator[set[ir.Place]]:
+        """Gives what becomes present in a body; behind it, that is present no more."""
+        around, is_around = self.present, self.is_around
+        self.present, self.is_around = set(), [*is_around, around.__contains__, *also_present]
+        yield self.present
+        self.present, self.is_around = around, is_around
 
     def add_written_values(self, values: Iterable[ValueId], ipu: IpuId) -> None:
         for value in values:
@@ -52,28 +66,27 @@ class _ValuePresence:
 
     def insert_copies_between_tasks(self, node: ir.Pipeline) -> ir.Sequence:
         """Inserts copies in front of tasks; they serve later tasks only if these wait for them."""
-        outside = set(self.present)
-        for carry in node.carry:
-            self.add_written_values((carry.entering,), carry.ipu)
-        lasting = set(self.present)
-        brought: dict[Kind, set[ir.Place]] = {}
+        brought = _BroughtCopies(node.schedule)
         steps: list[ir.Node] = []
-        for step in node.body.steps:
-            kind, before = _kinds_before_task(node.schedule, step)
-            self.present = lasting.union(*(brought.get(earlier, ()) for earlier in before))
-            steps.extend(self.insert_copies_in_steps(ir.Sequence((step,))).steps)
-            lasting.update(ir.places_of_writes(step))
-            brought[kind] = self.present - lasting
-        self.present = lasting.union(*brought.values())
-        steps.extend(self.copies_for_reads((carry.leaving, carry.ipu) for carry in node.carry))
-        self.present = outside
+        with self.inner_body() as lasting:
+            for carry in node.carry:
+                self.add_written_values((carry.entering,), carry.ipu)
+            for step in node.body.steps:
+                task = _spec_of_task(step)
+                with self.inner_body(brought.are_before(task)) as in_task:
+                    steps.extend(self.insert_copies_in_steps(ir.Sequence((step,))).steps)
+                lasting.update(ir.places_of_writes(step))
+                brought.add(in_task - lasting, task)
+            with self.inner_body(brought.are_at_end):
+                leaving = [(carry.leaving, carry.ipu) for carry in node.carry]
+                steps.extend(self.copies_for_reads(leaving))
         return ir.Sequence(tuple(steps))
 
     def copies_for_reads(self, values_on_ipus: Iterable[ir.Place]) -> Iterator[ir.Copy]:
         """Yields the copies that bring values to IPUs, one per route."""
         routes: dict[tuple[IpuId, IpuId], list[ValueId]] = {}
         for value, ipu in sorted(values_on_ipus):
-            if value in self.home and (value, ipu) not in self.present:
+            if value in self.home and not self.is_present((value, ipu)):
                 self.present.add((value, ipu))
                 routes.setdefault((self.home[value], ipu), []).append(value)
         for source, target in sorted(routes):
@@ -89,21 +102,46 @@ class _ValuePresence:
 
     def insert_copies_in_body(self, body: ir.Body) -> ir.Sequence:
         """Inserts copies in a body, so that its results are on their IPUs at its end."""
-        outside = set(self.present)
-        for value, ipu in body.arguments:
-            self.add_written_values((value,), ipu)
-        sequence = self.insert_copies_in_steps(body.sequence, body.results)
-        self.present = outside
-        return sequence
+        with self.inner_body():
+            for value, ipu in body.arguments:
+                self.add_written_values((value,), ipu)
+            return self.insert_copies_in_steps(body.sequence, body.results)
 
 
-def _kinds_before_task(schedule: Schedule, task: ir.Node) -> tuple[Kind, list[Kind]]:
-    """Returns the kind of a task of a pipeline, and the kinds that it waits for, of its copy."""
-    if not isinstance(task, ir.Task):
-        raise InternalError(f"a pipeline with a {type(task).__name__} among its tasks")
-    spec = task.spec
-    copy, stage = divmod(spec.stage, schedule.stages)
-    phase = Phase(spec.kind.value)
-    before = schedule.layout.kinds_before((phase, stage))
-    first = copy * schedule.stages
-    return (phase, spec.stage), [(earlier, first + other) for earlier, other in before]
+class _BroughtCopies:
+    """The values that copies in front of a pipeline's tasks have brought to other IPUs.
+
+    They are there for tasks that wait for these tasks: those of the same copy of the stages.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._bringers: dict[ir.Place, list[TaskSpec]] = {}
+
+    def add(self, places: Iterable[ir.Place], task: TaskSpec) -> None:
+        """Adds what the copies in front of a task have brought."""
+        for place in places:
+            self._bringers.setdefault(place, []).append(task)
+
+    def are_before(self, task: TaskSpec) -> Callable[[ir.Place], bool]:
+        """Returns what tells whether a value is on an IPU before a task."""
+        return lambda place: any(
+            self._runs_before(bringer, task) for bringer in self._bringers.get(place, ())
+        )
+
+    def are_at_end(self, place: ir.Place) -> bool:
+        """Tells whether a value is on an IPU after all tasks."""
+        return place in self._bringers
+
+    def _runs_before(self, earlier: TaskSpec, later: TaskSpec) -> bool:
+        (copy, first), (other_copy, second) = (
+            divmod(task.stage, self._schedule.stages) for task in (earlier, later)
+        )
+        kinds = (Phase(earlier.kind.value), first), (Phase(later.kind.value), second)
+        return copy == other_copy and self._schedule.layout.runs_before(*kinds)
+
+
+def _spec_of_task(step: ir.Node) -> TaskSpec:
+    if not isinstance(step, ir.Task):
+        raise InternalError(f"a pipeline with a {type(step).__name__} among its tasks")
+    return step.spec

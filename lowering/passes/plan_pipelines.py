@@ -170,13 +170,12 @@ def _check_needs(body: ClosedJaxpr, spec: PipelineSpec, schedule: Schedule) -> N
     for eqn in body.jaxpr.eqns:
         task: TaskSpec = eqn.params["spec"]
         stage, phase = task.stage % schedule.stages, Phase(task.kind.value)
-        before = schedule.layout.kinds_before((phase, stage))
         for var in unique_variables(eqn.invars):
             if var not in maker:
                 continue
-            made = maker[var].stage % schedule.stages, Phase(maker[var].kind.value)
-            if made[::-1] not in before:
-                made_text = f"{made[0]}{made[1]}"
+            made = Phase(maker[var].kind.value), maker[var].stage % schedule.stages
+            if not schedule.layout.runs_before(made, (phase, stage)):
+                made_text = f"{made[1]}{made[0]}"
                 raise ScheduleError(
                     f"pipeline `{spec.name}`: {stage}{phase} reads what {made_text} makes, and in "
                     f"the needs of {schedule.name} it does not wait for it",

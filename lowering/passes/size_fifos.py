@@ -10,9 +10,6 @@ from lowering.ground import IpuId, ValueId
 from lowering.ops import TaskRole
 from lowering.schedules import Phase, Schedule, count_waiting, spread_copies
 
-# What backward tasks leave to weights tasks is not counted.
-_MAKERS = (TaskRole.FORWARD, TaskRole.OFFLOAD, TaskRole.LOAD, TaskRole.RECOMPUTE)
-
 
 def size_fifos(program: ir.Program) -> ir.Program:
     """Lists the FIFOs of each stage of a pipeline.
@@ -20,8 +17,8 @@ def size_fifos(program: ir.Program) -> ir.Program:
     Before: copies have been inserted.
     After:  a pipeline names, for every stage and IPU, the values of the forward pass that its
             backward task (or its weights task) reads there, each once, and for how many
-            micro-batches they are kept at most; so too what tasks that offload, load or compute
-            again read and leave.
+            micro-batches they are kept at most; so too what its backward task leaves to the
+            weights task, and what tasks that offload, load or compute again read and leave.
     """
     return dc.replace(program, body=ir.rewrite_nodes(program.body, _add_fifos))
 
@@ -48,10 +45,12 @@ def _fifos_of_pipeline(node: ir.Pipeline) -> tuple[ir.Fifo, ...]:
         if spec.kind is not TaskRole.FORWARD:
             read = {p for s in steps for p in reads_of_node(s)}
             of_stage = waits.setdefault(spec.stage, {})
-            of_stage.update((p, (maker[p], spec.kind)) for p in sorted(read & maker.keys()))
-        if spec.kind in _MAKERS:
-            written = (p for s in steps for p in ir.places_of_writes(s))
-            maker.update((p, spec.kind) for p in written)
+            for place in sorted(read & maker.keys()):
+                # A gradient that another stage's backward task reads is on its way there.
+                if (maker[place], spec.kind) != (TaskRole.BACKWARD, TaskRole.BACKWARD):
+                    of_stage[place] = maker[place], spec.kind
+        written = (p for s in steps for p in ir.places_of_writes(s))
+        maker.update((p, spec.kind) for p in written)
         steps = []
     return tuple(
         fifo for stage, waiting in waits.items() for fifo in _fifos_of_stage(spread, stage, waiting)

@@ -76,16 +76,36 @@ class Layout:
             )
         return self._needs_of_kind[phase, stage]
 
-    def kinds_before(self, kind: Kind) -> frozenset[Kind]:
-        """Returns the kinds of tasks of a micro-batch that have all run before one of a kind."""
-        if kind not in self._kinds_before:
-            inputs = self.inputs_of_kind(*kind)
-            self._kinds_before[kind] = frozenset(inputs).union(*map(self.kinds_before, inputs))
-        return self._kinds_before[kind]
+    def runs_before(self, earlier: Kind, later: Kind) -> bool:
+        """Tells whether all that a task of a kind waits for includes one of another kind.
+
+        Both are of one micro-batch.
+        """
+        return bool(self._kinds_before(later) >> self._number_of_kind(earlier) & 1)
+
+    def _kinds_before(self, kind: Kind) -> int:
+        """Returns a bit for each kind that runs before one of a kind.
+
+        As ints, those of all kinds are small, though they grow with the square of the stages.
+        """
+        if kind not in self._known_before:
+            before = 0
+            for needed in self.inputs_of_kind(*kind):
+                before |= self._kinds_before(needed) | 1 << self._number_of_kind(needed)
+            self._known_before[kind] = before
+        return self._known_before[kind]
+
+    def _number_of_kind(self, kind: Kind) -> int:
+        return self._numbers_of_kinds.setdefault(kind, len(self._numbers_of_kinds))
 
     @functools.cached_property
-    def _kinds_before(self) -> dict[Kind, frozenset[Kind]]:
-        """What `kinds_before` has found."""
+    def _known_before(self) -> dict[Kind, int]:
+        """What `_kinds_before` has found."""
+        return {}
+
+    @functools.cached_property
+    def _numbers_of_kinds(self) -> dict[Kind, int]:
+        """The number of the bit of each kind that was asked for."""
         return {}
 
     def needs(self, task: Task) -> tuple[Task, ...]:

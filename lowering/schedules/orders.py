@@ -181,12 +181,15 @@ def _read_order(
         kind, micro_batch = (task.phase, task.stage), task.micro_batch
         if kind not in progress.count or not 0 <= micro_batch < micro_batches:
             raise ScheduleError(
-                f"{name}: {task} in the order of IPU {ipu} is no task of this IPU",
+                f"{name}: {task} in the order of IPU {ipu} is no task of this IPU, at position "
+                f"{len(tasks)} from 0",
                 fix="keep to the phases, stages and micro-batches that the IPU has",
             )
         if progress.is_recorded(kind, micro_batch):
             raise ScheduleError(
-                f"{name}: {task} is twice in the order of IPU {ipu}", fix="list every task once"
+                f"{name}: {task} is twice in the order of IPU {ipu}, at positions "
+                f"{tasks.index(task)} and {len(tasks)} from 0",
+                fix="list every task once; the second may stand where another one should",
             )
         progress.record_task(kind, micro_batch)
         tasks.append(task)

@@ -9,7 +9,9 @@ import pytest
 
 from ipujax import schedules
 from ipujax.errors import MissingExtraError
-from ipujax.schedules import ScheduleError, simulate
+from ipujax.pipelines.schedule_solver import TaskProblem
+from ipujax.schedules import Phase, ScheduleError, simulate
+from tests.lowering.schedules.checker import check
 
 
 @pytest.fixture
@@ -124,9 +126,45 @@ def test_many_micro_batches_repeat_a_round() -> None:
     # A micro-batch has left an IPU before the next one comes: with one on each of them, IPU 0
     # waits until IPU 1 has run its forward and backward task.
     assert found.makespan == shortest([0, 1], 4, 1) + 996 * 5
-    assert found.lower_bound <= found.makespan
+    assert found.proven  # an IPU 0 that holds one micro-batch at a time cannot be faster
     assert simulate(found.schedule).in_flight_per_ipu == (1, 1)
     assert sum(len(run.ticks) for run in found.schedule.ticks.runs) < 200
+
+
+@pytest.mark.usefixtures("ortools")
+@pytest.mark.parametrize(
+    ("stages", "micro_batches", "memory", "placement", "weight"),
+    [(12, 30, 5, "straight", 1.0), (8, 9, 1, "v", 1.0), (6, 40, 2, "straight", 0.0)],
+)
+def test_in_no_time_there_is_a_schedule_all_the_same(
+    stages: int, micro_batches: int, memory: int, placement: str, weight: float
+) -> None:
+    found = schedules.search(
+        stages,
+        micro_batches,
+        memory=memory,
+        placement=placement,
+        weight=weight,
+        budget_seconds=0.01,
+    )
+    check(found.schedule)
+    per_ipu = 2 if placement == "v" else 1
+    assert max(simulate(found.schedule).in_flight_per_ipu) <= memory * per_ipu
+    assert found.lower_bound <= found.makespan
+
+
+@pytest.mark.parametrize("memory", [1, 2, 3])
+@pytest.mark.parametrize("placement", ["straight", "v"])
+def test_bounds_are_below_the_shortest(memory: int, placement: str) -> None:
+    stages = 4 if placement == "v" else 3
+    ipus = [min(s, stages - 1 - s) if placement == "v" else s for s in range(stages)]
+    units = dict.fromkeys((Phase.FORWARD, Phase.BACKWARD, Phase.WEIGHTS), 1)
+    limit = memory * (stages // len(set(ipus)))
+    for count in (1, 2, 3):
+        problem = TaskProblem(
+            ipus=ipus, micro_batches=count, durations=units, transfer=0, memory=limit
+        )
+        assert problem.lower_bound() <= shortest(ipus, count, limit)
 
 
 def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,13 +73,16 @@ def simulate_in_python(settings: dict[str, Any]) -> dict[str, Any] | None:
 
 def check_alike(count: int, seed: int) -> None:
     draw = random.Random(seed)
-    settings = [draw_settings(draw, NAMES[i % len(NAMES)]) for i in range(count)]
+    check_settings([draw_settings(draw, NAMES[i % len(NAMES)]) for i in range(count)])
+
+
+def check_settings(settings: list[dict[str, Any]]) -> None:
     python = [simulate_in_python(each) for each in settings]
     for each, ours, its in zip(
         settings, python, simulate_all(read_engine(schedules.playground()), settings), strict=True
     ):
         assert its == ours, each
-    assert sum(result is not None for result in python) > count / 2
+    assert sum(result is not None for result in python) > len(settings) / 2
 
 
 def test_the_page_simulates_as_python_does() -> None:
@@ -89,6 +92,27 @@ def test_the_page_simulates_as_python_does() -> None:
 @pytest.mark.exhaustive
 def test_the_page_simulates_a_thousand_settings_as_python_does() -> None:
     check_alike(1000, seed=1)
+
+
+def list_small_settings(
+    names: Sequence[str], most_stages: int, most_micro_batches: int, step: int = 1
+) -> list[dict[str, Any]]:
+    times = {"forward": 1, "backward": 1, "weight": 1, "transfer": 0}
+    return [
+        {"schedule": name, "stages": stages, "microBatches": micro_batches, **times}
+        for name in names
+        for stages in range(step, most_stages + 1, step)
+        for micro_batches in range(1, most_micro_batches + 1)
+    ]
+
+
+def test_the_page_has_pythons_order_of_few_micro_batches_in_a_v() -> None:
+    check_settings(list_small_settings(("zbv", "v_half", "v_min", "dualpipe_v"), 10, 7, step=2))
+
+
+@pytest.mark.exhaustive
+def test_the_page_has_pythons_order_of_all_small_pipelines() -> None:
+    check_settings(list_small_settings(NAMES, 10, 24))
 
 
 def test_the_page_has_all_schedules(tmp_path: Path) -> None:

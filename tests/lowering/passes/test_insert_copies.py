@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import tracemalloc
 
 import jax.numpy as jnp
 from jax import lax
 
-from lowering import ir
-from lowering.ground import HOST
+from lowering import compiler, ir
+from lowering.ground import HOST, Options
 from lowering.passes import insert_copies
+from lowering.schedules import gpipe
+from tests.lowering.pipelines.samples import dense, micro_batch, pipelined, squares
 from tests.lowering.samples import V, X, lowered, shard, text_of
 
 
@@ -105,3 +108,21 @@ def test_copies_can_be_made_anew():
         body=ir.Sequence(tuple(s for s in program.body.steps if not isinstance(s, ir.Copy))),
     )
     assert insert_copies(bare) == program
+
+
+def test_memory_grows_with_the_stages_of_a_pipeline_not_with_their_square(monkeypatch):
+    peaks = []
+
+    def measure(program):
+        tracemalloc.start()
+        try:
+            return insert_copies(program)
+        finally:
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+
+    monkeypatch.setattr(compiler, "insert_copies", measure)
+    for stages in (16, 64):
+        body = micro_batch([*([dense] * (stages - 1)), squares])
+        compiler.lower(pipelined(body, stages, schedule=gpipe), Options(num_ipus=64))
+    assert peaks[1] < 5 * peaks[0]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lowering import Options, ir, lower, schedules
 from lowering.ground import ValueId
+from lowering.ops import TaskRole
 from lowering.passes import size_fifos
 from tests.lowering.pipelines.samples import dense, gated, micro_batch, pipelined, squares
 from tests.lowering.samples import Queue, X, text_of
@@ -61,6 +62,38 @@ def test_each_value_of_a_stage_waits_once(schedule):
         names = [(v, f.ipu) for f in pipeline.fifos if f.stage == stage for v in f.values]
         assert names
         assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "ahead"), [(schedules.zero_bubble_h1, 1), (schedules.zero_bubble_h2, 2)]
+)
+@given(st.integers(2, 5))
+def test_gradients_wait_for_the_weights_task(schedule, ahead, stages):
+    """H1 delays weights tasks of stage s by s micro-batches, H2 by twice as many (2401.10241)."""
+    pipeline = pipeline_of(program(stages, schedule, 2 * stages))
+    kinds = {}
+    steps = []
+    for step in pipeline.body.steps:
+        steps.append(step)
+        if isinstance(step, ir.Task):
+            kinds.update((p, step.spec.kind) for s in steps for p in ir.places_of_writes(s))
+            steps = []
+    depths = {
+        fifo.stage: fifo.depth
+        for fifo in pipeline.fifos
+        for value in fifo.values
+        if kinds[value, fifo.ipu] is TaskRole.BACKWARD
+    }
+    assert depths == {stage: ahead * stage for stage in range(stages)}
+
+
+@pytest.mark.parametrize("schedule", [schedules.gpipe, schedules.one_f_one_b])
+def test_gradients_on_their_way_wait_in_no_fifo(schedule):
+    pipeline = pipeline_of(program(3, schedule, 6))
+    tasks = [step for step in pipeline.body.steps if isinstance(step, ir.Task)]
+    forward = [task for task in tasks if task.spec.kind is TaskRole.FORWARD]
+    made = {value for task in forward for value, _ in ir.places_of_writes(task)}
+    assert {value for fifo in pipeline.fifos for value in fifo.values} <= made
 
 
 def test_with_recomputation_less_waits():

@@ -93,6 +93,58 @@ def test_any_order_that_some_run_has_works(
         assert ran == order
 
 
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 3), st.data())
+def test_no_order_is_accepted_that_waits_for_ever(
+    stages: int, micro_batches: int, swaps: int, data: st.DataObject
+) -> None:
+    """A sensible order with tasks swapped; whoever is stuck is named and marked in its row."""
+    letters = data.draw(st.sampled_from(["FB", "FBW"]))
+    ipus = data.draw(st.sampled_from([[*range(stages)], [s % 2 for s in range(stages)]]))
+    flow = [(s, "F", m) for m in range(micro_batches) for s in range(stages)]
+    flow += [(s, x, m) for m in range(micro_batches) for s in range(stages)[::-1] for x in "BW"]
+    orders = [[t for t in flow if ipus[t[0]] == i and t[1] in letters] for i in sorted({*ipus})]
+    for _ in range(swaps):
+        order = data.draw(st.sampled_from(orders))
+        one, other = (data.draw(st.integers(0, len(order) - 1)) for _ in range(2))
+        order[one], order[other] = order[other], order[one]
+    given_orders = ["".join(f"{s}{x}{m} " for s, x, m in order) for order in orders]
+    stuck = run_until_stuck(orders, stages)
+    if not stuck:
+        check(made(*given_orders, stages=stages, micro_batches=micro_batches, ipus=ipus))
+        return
+    text = refused(*given_orders, stages=stages, micro_batches=micro_batches, ipus=ipus)
+    assert "deadlock" in text
+    rows = {line.split()[1]: line for line in text.splitlines() if line.startswith("    IPU")}
+    for ipu, (stage, letter, batch) in stuck.items():
+        assert f"{stage}{letter}{batch} on IPU {ipu} waits for" in text
+        several = ipus.count(ipu) > 1
+        assert rows[str(ipu)].split()[-1] == f">{stage if several else ''}{letter}{batch}"
+
+
+def run_until_stuck(
+    orders: list[list[tuple[int, str, int]]], stages: int
+) -> dict[int, tuple[int, str, int]]:
+    """The task at which each IPU stops for ever, run one by one."""
+    done: set[tuple[int, str, int]] = set()
+    left = [list(order) for order in orders]
+    runs = True
+    while runs:
+        runs = False
+        for order in left:
+            stage, letter, batch = order[0] if order else (0, "", 0)
+            before = {
+                "": None,
+                "F": {(stage - 1, "F", batch)} if stage else set(),
+                "B": {(stage, "F", batch), (min(stage + 1, stages - 1), "B", batch)}
+                - {(stage, "B", batch)},
+                "W": {(stage, "B", batch)},
+            }[letter]
+            if before is not None and before <= done:
+                done.add(order.pop(0))
+                runs = True
+    return {ipu: order[0] for ipu, order in enumerate(left) if order}
+
+
 def test_a_deadlock_is_drawn(golden: Callable[..., None]) -> None:
     orders = ("0F0 0F1 0B1 0B0", "1F0 1B0 1F1 1B1", "2F0 2F1 2B1 2B0")
     golden(refused(*orders, stages=3, micro_batches=2))
@@ -118,9 +170,21 @@ def test_long_deadlocks_are_cut_short() -> None:
     [
         (("0F0 0B0",), {}, "1 orders for the 2 IPUs [0, 1]"),
         (("0F0 0B0", "1F0"), {}, "1B0 is missing in the order of IPU 1"),
-        (("0F0 0B0 0F0", "1F0 1B0"), {}, "0F0 is twice in the order of IPU 0"),
-        (("0F0 1F0 0B0", "1B0"), {}, "1F0 in the order of IPU 0 is no task of this IPU"),
-        (("0F0 0B0", "1F0 1B0 1F1"), {}, "1F1 in the order of IPU 1 is no task of this IPU"),
+        (
+            ("0F0 0B0 0F0", "1F0 1B0"),
+            {},
+            "0F0 is twice in the order of IPU 0, at positions 0 and 2",
+        ),
+        (
+            ("0F0 1F0 0B0", "1B0"),
+            {},
+            "1F0 in the order of IPU 0 is no task of this IPU",
+        ),
+        (
+            ("0F0 0B0", "1F0 1B0 1F1"),
+            {},
+            "1F1 in the order of IPU 1 is no task of this IPU, at position 2",
+        ),
         (("0F0 0B0", "1F0 1B0"), {"training": False}, "0B0 in the order of IPU 0 is no task"),
         (("0F0 0B0 0W0", "1F0 1B0"), {}, "1W0 is missing in the order of IPU 1"),
         (("0F0 0B0 1F0 1B0", "1B0"), {"ipus": [0, (0, 1)]}, "1F0 is missing in the order of IPU 1"),

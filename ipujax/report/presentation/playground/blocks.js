@@ -6,11 +6,12 @@ const LOOK_AHEAD = 48; // tasks of an IPU's order that may run before its first 
 
 /**
  * Follows blocks, and gives the ticks of the shortest; null if all need more memory. `places` are those of the stages,
- * `memory` is in stages of micro-batches, and a block is `{times: [[phase, stage, tick], ...], lazy}`.
+ * `memory` is in stages of micro-batches, and a block is `{times: [[phase, stage, tick], ...], lazy, reserves}`: one that
+ * reserves has always room for a forward task of the last stage of a place.
  */
 export function repeatBlocks(places, memory, blocks, microBatches) {
   const round = (3 * places.length) / new Set(places).size;
-  const few = Math.min(microBatches, 2 * places.length + 2 * round);
+  const few = Math.min(microBatches, places.length + 2 * round);
   const found = blocks.map((block) => followBlock({ places, memory }, block, few, round)).filter((ticks) => ticks?.length);
   found.sort((a, b) => a.length - b.length);
   for (const ticks of found) {
@@ -23,14 +24,18 @@ export function repeatBlocks(places, memory, blocks, microBatches) {
 const change = ({ phase }) => Number(phase === "F") - Number(phase === "W");
 const nameOf = ({ phase, stage, microBatch }) => `${phase} ${stage} ${microBatch}`;
 
-function followBlock({ places, memory }, { times, lazy }, microBatches, round) {
+function followBlock({ places, memory }, { times, lazy, reserves }, microBatches, round) {
   const orders = ordersOfBlock(places, times, microBatches, round);
-  if (orders.some((order) => needsMore(order, memory))) return null;
+  if (!reserves && orders.some((order) => needsMore(order, memory))) return null;
+  const limits = orders.map((order) => {
+    const reservedFor = reserves ? Math.max(...order.map(({ stage }) => stage)) : null;
+    return { stages: places.length, memory, lazy, reservedFor };
+  });
   const held = orders.map(() => 0);
   const done = new Set();
   const ticks = [];
   while (orders.some((order) => order.length)) {
-    const chosen = orders.map((order, place) => chooseTask(order, held[place], done, { stages: places.length, memory, lazy }));
+    const chosen = orders.map((order, place) => chooseTask(order, held[place], done, limits[place]));
     const tick = chosen.filter(Boolean);
     if (!tick.length) return null; // what is needed next is out of sight
     chosen.forEach((task, place) => {
@@ -55,12 +60,13 @@ function ordersOfBlock(places, times, microBatches, round) {
 }
 
 /** The task that a place runs next, if it can run any. */
-function chooseTask(order, heldBefore, done, { stages, memory, lazy }) {
+function chooseTask(order, heldBefore, done, { stages, memory, lazy, reservedFor }) {
   let [held, most, postponed] = [heldBefore, heldBefore, null];
   for (const task of order.slice(0, LOOK_AHEAD)) {
-    const { phase, microBatch } = task;
+    const { phase, stage: own, microBatch } = task;
     const inputs = inputsOf(task, stages);
-    const hasRoom = phase !== "F" || most < memory;
+    const holds = reservedFor === null ? most : heldBefore + Number(own !== reservedFor);
+    const hasRoom = phase !== "F" || holds < memory;
     const isReady = hasRoom && inputs.every(([input, stage]) => done.has(nameOf({ phase: input, stage, microBatch })));
     if (isReady) {
       if (phase !== "W" || !lazy) return task;

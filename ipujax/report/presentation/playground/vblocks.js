@@ -15,6 +15,7 @@ function blocksOf(ipus) {
   const least = timesOfPasses(ipus, [1, 1, 1, 1]);
   const waiting = timesOfPasses(ipus, [1, 1, 1, 1], 0, 2);
   const half = timesOfPasses(ipus, [2, 1, 2, 1]);
+  const early = timesOfPasses(ipus, [0, 0, 3, 0], 0, 3);
   const steep = timesOfPasses(ipus, [2, 3, 0, 1], 1);
   const lazily = (times) => ({ times, lazy: true });
   return [
@@ -25,6 +26,7 @@ function blocksOf(ipus) {
     lazily(addWeights(least, 7, 7)),
     lazily(addWeights(half, 1, 1)),
     lazily(addWeights(steep, 5, 1)),
+    { times: addWeights(early, 1, 1), lazy: true, reserves: true },
   ];
 }
 
