@@ -52,7 +52,7 @@ def predict(row: Row) -> Prediction | None:
     target = _with_fp8(row.target) if precision == "fp8" else row.target
     assumed, items = ("batches follow each other without a gap",), float(batch)
     if "packed" in str(row.workload.get("detail")):
-        questions = _questions_in_a_sequence(batch)
+        questions = questions_in_a_sequence(batch)
         items *= questions
         assumed = (*assumed, f"{questions:.2f} questions in each sequence of {LENGTH} tokens")
     cycles = _batch_cycles(model, given, target, proportion)
@@ -60,7 +60,7 @@ def predict(row: Row) -> Prediction | None:
 
 
 @functools.cache
-def _questions_in_a_sequence(batch: int, batches: int = 200) -> float:
+def questions_in_a_sequence(batch: int, batches: int = 200) -> float:
     """How many questions first fit packs into sequences, of the lengths that the benchmark draws.
 
     ByteMLPerf@a30b4f97: engine_poprt.py, benchmark_pack. A batch takes up to two to 2.7 questions a
