@@ -11,10 +11,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from lowering.machine import IPU1, IPU2, IPU21
-from validation import FAMILIES, finite_differences, predict, stencil, throughput
+from validation import FAMILIES, finite_differences, inference, predict, stencil, throughput
 from validation import __main__ as validate
 from validation.models import bert, efficientnet, resnet, training, vit
 from validation.models.variables import Variables, shapes, stage_shapes, struct
@@ -365,6 +366,49 @@ def test_swin_pads_its_windows_to_whole_grains(multiple: int, tokens: int) -> No
     x = struct(jnp.float16, 1, 14, 14, 128)
     found = jax.make_jaxpr(lambda x: block(Variables(jnp.float16), x))(x)
     assert f"f16[4,4,{tokens},{tokens}]" in str(found)  # windows, heads, scores
+
+
+@pytest.mark.parametrize(
+    ("pod", "framework", "model", "proportions"),
+    [
+        (16, "PyTorch SDK3.1", "BERT-Large Ph1 packed", (0.15, 0.25, 0.25, 0.25, 0.15)),
+        (64, "PyTorch", "BERT-Large Ph2 SL512 packed", (0.13, 0.19, 0.19, 0.19, 0.13)),
+        (16, "TensorFlow2", "BERT-Large Ph1 SL128", (0.1, 0.19, 0.2, 0.25, 0.1)),
+        (16, "PopART", "BERT-Large Ph1 SL128", (0.15, 0.25, 0.25, 0.25, 0.15)),
+    ],
+)
+def test_each_ipu_of_bert_has_its_published_memory_proportion(
+    pod: int, framework: str, model: str, proportions: tuple[float, ...]
+) -> None:
+    """The loss is a stage of its own on the first IPU."""
+    assert setup_of(f"Bow Pod{pod}", model=model, framework=framework).proportions == proportions
+
+
+@pytest.mark.parametrize(("packed", "seen", "hidden"), [(False, 4, 6), (True, 1, 4)])
+def test_tokens_attend_to_no_padding_and_packed_ones_to_no_other_sequence(
+    packed: bool, seen: int, hidden: int
+) -> None:
+    sizes = bert.Bert(layers=1, width=16, heads=2, length=8, vocabulary=32, packed=packed)
+    tokens = jnp.array([[1, 1, 1, 2, 2, 2, 0, 0]])
+    values = shapes(sizes.encoder, jnp.float32, struct(jnp.int32, 1, 8))
+    random = np.random.default_rng(0)
+    variables = {n: jnp.array(random.normal(size=v.shape), v.dtype) for n, v in values.items()}
+
+    def encode_first(changed: int | None = None) -> Any:
+        positions = variables["positions"]
+        if changed is not None:
+            positions = positions.at[changed, 0].add(1)
+        moved = Variables(jnp.float32, {**variables, "positions": positions})
+        return sizes.encoder(moved, tokens)[0, 0]
+
+    assert (encode_first(hidden) == encode_first()).all()
+    assert (encode_first(seen) != encode_first()).any()
+
+
+def test_packs_of_questions_are_nearly_full() -> None:
+    """First fit wastes little, but no pack holds more than its tokens; questions are 178 long."""
+    found = inference.questions_in_a_sequence(40)
+    assert 0.9 * inference.LENGTH / 178 < found < inference.LENGTH / 178
 
 
 def test_packed_sequences_count_more_than_once() -> None:

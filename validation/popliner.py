@@ -93,9 +93,10 @@ def _large(target: Target, layers: int, embedded: bool) -> Memory:
     def network(v: Variables, given: Any) -> Any:
         if embedded:
             return sizes.encoder(v, given)
+        values = given, jnp.ones((1, 1, 1, sizes.length), jnp.int16)
         for number in range(layers):
-            (given,) = sizes.layer(v / f"layer{number}", given)
-        return given
+            values = sizes.layer(v / f"layer{number}", *values)
+        return values[0]
 
     variables = shapes(network, HALF, given)
 
@@ -110,7 +111,7 @@ def _tiny(target: Target) -> Memory:
     tokens, place = struct(I32, 1, 128), struct(I32, 1)
 
     def loss(v: Variables, tokens: Any, start: Any, end: Any) -> Any:
-        return TINY.squad_loss(v, TINY.encoder(v, tokens), start, end)
+        return TINY.squad_loss(v, TINY.encoder(v, tokens), None, start, end)
 
     variables = shapes(loss, HALF, tokens, place, place)
     optimizer = optax.adamw(1e-3)

@@ -152,9 +152,9 @@ def _bert(row: Row) -> Setup:
         masked=masked,
         dropout=0.1,
         attention_dropout=0.1 if squad else 0.0,
+        packed="packed" in row.text,
     )
     batch = _bert_batch(length, large)
-    packed = "packed" in row.text
     split: tuple[int, ...] = (3, 7, 7, 7) if large else (0, 4, 4, 4)
     assumed = f"{batch} sequences of {length} in a micro-batch, {split} layers per IPU"
     if squad:
@@ -164,8 +164,10 @@ def _bert(row: Row) -> Setup:
     else:
         labels = (struct(I32, batch, masked), struct(I32, batch))
         update = 65_536 if length == 128 else 16_384
-    per_example = _PACKING.get(length, 1.0) if packed else 1.0
+    per_example = _PACKING.get(length, 1.0) if sizes.packed else 1.0
     loss = sizes.squad_loss if squad else sizes.pretraining_loss
+    devices = [*range(len(split)), len(split) - 1 if squad else 0]
+    proportions = _bert_proportions(row, large, length) or (0.15, *(0.25,) * (len(split) - 1))
     return Setup(
         model=f"{sizes} {split} {squad}",
         stages=sizes.stages(split, loss),
@@ -175,8 +177,8 @@ def _bert(row: Row) -> Setup:
         global_batch=int(row.workload.get("global_batch") or update / per_example),
         optimizer=optax.adamw(1e-3) if squad else optax.lamb(1e-3),
         ipus=len(split),
-        devices=[*range(len(split)), len(split) - 1 if squad else 0],
-        proportions=(0.15, *(0.25,) * len(split)),
+        devices=devices,
+        proportions=tuple(proportions[device] for device in devices),
         offload=not squad,
         popart=not str(row.workload.get("framework", "")).startswith(("TF", "TensorFlow")),
         per_example=per_example,
@@ -188,6 +190,29 @@ def _bert(row: Row) -> Setup:
 # nlp/bert/tensorflow2/configs.
 _PACKING = {128: 1.17, 384: 1.7, 512: 2.0}
 _MASKED = {128: 20, 384: 56, 512: 76}
+
+
+# Of the four IPUs, for pretraining of so many tokens, on Pod16 and on Pod64
+# (nlp/bert/pytorch/configs_pretraining.yml, nlp/bert/tensorflow2/configs).
+_BERT_PROPORTIONS = {
+    ("pytorch", True, 128): ((0.15, 0.25, 0.25, 0.25), (0.14, 0.19, 0.19, 0.19)),
+    ("pytorch", True, 512): ((0.1, 0.15, 0.15, 0.15), (0.13, 0.19, 0.19, 0.19)),
+    ("pytorch", False, 128): ((0.25,) * 4, (0.25,) * 4),
+    ("pytorch", False, 512): ((0.25,) * 4, (0.25,) * 4),
+    ("tensorflow2", True, 128): ((0.1, 0.19, 0.2, 0.25), (0.1, 0.19, 0.2, 0.2)),
+    ("tensorflow2", True, 384): ((0.15, 0.28, 0.4, 0.4), (0.15, 0.2, 0.2, 0.25)),
+    ("tensorflow2", True, 512): ((0.05, 0.1, 0.1, 0.1), (0.05, 0.1, 0.1, 0.1)),
+    ("tensorflow2", False, 128): ((0.28, 0.26, 0.28, 0.28), (0.28, 0.26, 0.28, 0.28)),
+    ("tensorflow2", False, 384): ((0.28, 0.26, 0.28, 0.28), (0.28, 0.26, 0.28, 0.28)),
+    ("tensorflow2", False, 512): ((0.2,) * 4, (0.2,) * 4),
+}
+
+
+def _bert_proportions(row: Row, large: bool, length: int) -> tuple[float, ...] | None:
+    """The available memory proportion of each IPU; None if it was not found."""
+    framework = str(row.workload.get("framework", "")).lower().partition(" ")[0]
+    found = None if "squad" in row.text else _BERT_PROPORTIONS.get((framework, large, length))
+    return found and found[row.ipus > 16]
 
 
 def _bert_batch(length: int, large: bool) -> int:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lowering import marks
-from lowering.jaxprs import Literal, name_stack, user_line
+from lowering.jaxprs import Literal, user_line
 from lowering.machine.kernels.items import Entry, Item, Listing, transform_bodies, without_literals
 from lowering.machine.kernels.uses import bytes_that_nothing_else_reads, count_reads
 
@@ -164,12 +163,8 @@ class _Fuser:
 
 def _may_share_a_chain(one: Item, other: Item) -> bool:
     """Returns whether two items may be in one chain; those of which one says so, by line only."""
-    if _fuses_lines(one) and _fuses_lines(other):
+    if one.fuses_lines and other.fuses_lines:
         return True
     if one.eqn is None or other.eqn is None or one.backward != other.backward:
         return False
     return user_line(one.eqn) == user_line(other.eqn)
-
-
-def _fuses_lines(item: Item) -> bool:
-    return item.eqn is None or marks.read_marks(name_stack(item.eqn)).fuses_lines

@@ -39,6 +39,7 @@ class Item:
       direction: the pass that it belongs to; None in programs without a backward pass.
       functions: names of the functions around it that are called as a whole, outermost first.
       block: the outlined function around it, and which of its calls; None if there is none.
+      fuses_lines: whether elementwise operations of other lines may run with it.
     """
 
     operations: tuple[Operation, ...]
@@ -50,6 +51,7 @@ class Item:
     direction: Direction | None = None
     functions: tuple[str, ...] = ()
     block: Block | None = None
+    fuses_lines: bool = True
 
     @functools.cached_property
     def name(self) -> str:

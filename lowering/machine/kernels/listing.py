@@ -113,6 +113,7 @@ def list_operations(
     caller: JaxprEqn | None = None,
     branches: Mapping[int, BranchPerIteration] = MappingProxyType({}),
     directions: Directions = None,
+    around: str = "",
 ) -> Listing:
     """Lists the operations of a jaxpr in order, with calls inlined.
 
@@ -123,8 +124,9 @@ def list_operations(
         user's and take its line.
       branches: the branches that iterations of loops take, by the identity of the equation.
       directions: the directions of the equations.
+      around: the name stack of the equations whose bodies it is in; innermost scopes win.
     """
-    lister = _Lister(options, branches)
+    lister = _Lister(options, branches, around)
     number_of_var: dict[Any, int | None] = {}
     lister.list_constants(number_of_var, closed.jaxpr.constvars)
     operands = tuple(lister.number_value(number_of_var, var) for var in closed.jaxpr.invars)
@@ -133,8 +135,10 @@ def list_operations(
 
 
 class _Lister:
-    def __init__(self, options: PlanOptions, turns: Mapping[int, BranchPerIteration]) -> None:
-        self._options, self._turns = options, turns
+    def __init__(
+        self, options: PlanOptions, turns: Mapping[int, BranchPerIteration], around: str
+    ) -> None:
+        self._options, self._turns, self._around = options, turns, around
         self.shapes: list[Shape] = []
         self.items: list[Entry] = []
         self._literals: dict[Any, float | None] = {}
@@ -218,20 +222,22 @@ class _Lister:
                     eqn=eqn,
                     direction=main_direction(direction),
                     functions=functions,
+                    fuses_lines=self._read_marks(eqn).fuses_lines,
                 )
             self.items.append(assign_scope(entry, backward, full_scope, own_block))
         return [_look_up_number(number_of_var, atom) for atom in closed.jaxpr.outvars]
 
     @contextlib.contextmanager
     def _inside_scopes(self, stack: str) -> Generator[None]:
-        """Lists the bodies of an equation with the partial sums that scopes around it ask for."""
-        around, partials = self._options, marks.read_marks(stack).partials_type
-        if partials is not None:
-            self._options = dc.replace(
-                around, matmul_partials=partials, convolution_partials=partials
-            )
+        """Lists the bodies of an equation with what its scopes ask for."""
+        around = self._around
+        self._around = marks.join_name_stacks(around, stack)
         yield
-        self._options = around
+        self._around = around
+
+    def _read_marks(self, eqn: JaxprEqn) -> marks.Marks:
+        """Returns the marks of an equation, of scopes around the bodies that it is in as well."""
+        return marks.read_marks(marks.join_name_stacks(self._around, name_stack(eqn)))
 
     def _call_of_outlined(self, stack: str, is_call: bool) -> Block | None:
         """Returns the call of an outlined function that an equation is, or is part of."""
@@ -252,7 +258,12 @@ class _Lister:
         flow = ControlFlow.view_of_equation(eqn)
         bodies = tuple(
             list_operations(
-                body, self._options, eqn, self._turns, directions_of_body(directions, number)
+                body,
+                self._options,
+                eqn,
+                self._turns,
+                directions_of_body(directions, number),
+                self._around,
             )
             for number, body in enumerate(flow.bodies)
         )
@@ -292,7 +303,7 @@ class _Lister:
             self._literals[eqn.outvars[0]] = literals[0]
         partials = self._options.partials_of(name)
         if name in PLANNED:
-            partials = marks.read_marks(name_stack(eqn)).partials_type or partials
+            partials = self._read_marks(eqn).partials_type or partials
         operation = Operation(
             name=name,
             operands=tuple(shape_of_aval(atom.aval) for atom in eqn.invars),
@@ -300,26 +311,25 @@ class _Lister:
             params=(
                 *((k, v) for k, v in eqn.params.items() if _can_be_part_of_key(v)),
                 *self._options.block_parameter_of(name),
-                *_multi_conv_params(eqn),
+                *self._multi_conv_params(eqn),
             ),
             partials=partials,
             literals=literals if name in _CHEAPER_WITH_CONSTANTS and any(literals) else (),
         )
         return _share_operation(operation)
 
+    def _multi_conv_params(self, eqn: JaxprEqn) -> tuple[tuple[str, Any], ...]:
+        """Returns the options of the parallel multi-convolution that a convolution belongs to."""
+        options = self._read_marks(eqn).multi_conv
+        if eqn.primitive.name != "conv_general_dilated" or options is None:
+            return ()
+        return () if ("planType", "serial") in options else ((MULTI_CONV, options),)
+
 
 @functools.lru_cache(maxsize=1 << 14)
 def _share_operation(operation: Operation) -> Operation:
     """Returns the first of equal operations, so that few comparisons look into them."""
     return operation
-
-
-def _multi_conv_params(eqn: JaxprEqn) -> tuple[tuple[str, Any], ...]:
-    """Returns the options of the parallel multi-convolution that a convolution belongs to."""
-    options = marks.read_marks(name_stack(eqn)).multi_conv
-    if eqn.primitive.name != "conv_general_dilated" or options is None:
-        return ()
-    return () if ("planType", "serial") in options else ((MULTI_CONV, options),)
 
 
 def _is_made_by_library(eqn: JaxprEqn, caller: JaxprEqn | None) -> bool:

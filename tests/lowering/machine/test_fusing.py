@@ -9,7 +9,7 @@ import pytest
 
 from lowering import marks
 from lowering.machine import PlanOptions
-from lowering.machine.kernels import Item, fuse_elementwise_chains, list_operations
+from lowering.machine.kernels import Item, Loop, fuse_elementwise_chains, list_operations
 from lowering.machine.primitives import ELEMENTWISE
 from tests.lowering.machine.samples import alive, kernel
 
@@ -21,6 +21,16 @@ def names(fn, *args):
         list_operations(closed, PlanOptions()), ELEMENTWISE.__contains__
     ).items
     return [item.name for item in items if isinstance(item, Item)]
+
+
+def items_of(listing):
+    """All items, those in bodies of loops and branches too."""
+    for entry in listing.items:
+        if isinstance(entry, Item):
+            yield entry
+            continue
+        for body in entry.bodies if isinstance(entry, Loop) else entry.branches:
+            yield from items_of(body)
 
 
 @pytest.mark.parametrize("count", [2, 4, 8, 16])
@@ -48,6 +58,33 @@ def test_lines_that_are_kept_apart_have_chains_of_their_own():
 
     assert names(fn, jnp.zeros(64)) == ["tanh add exp mul"]
     assert names(apart, jnp.zeros(64)) == ["tanh add", "exp mul"]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_lines_are_kept_apart_in_bodies_of_loops_too(nested):
+    def turn(x):
+        y = jnp.tanh(x) + 1.0
+        return jnp.exp(y) * 2.0
+
+    def loop(x):
+        def repeated(x):
+            return jax.lax.fori_loop(0, 3, lambda _, x: turn(x), x)
+
+        return jax.lax.cond(x[0] > 0, repeated, turn, x) if nested else repeated(x)
+
+    def apart(x):
+        with marks.keep_lines_apart():
+            return loop(x)
+
+    def names_inside(fn):
+        listing = fuse_elementwise_chains(
+            list_operations(jax.make_jaxpr(fn)(jnp.zeros(64)), PlanOptions()),
+            ELEMENTWISE.__contains__,
+        )
+        return [item.name for item in items_of(listing) if "exp" in item.name]
+
+    assert set(names_inside(loop)) == {"tanh add exp mul"}
+    assert set(names_inside(apart)) == {"exp mul"}
 
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
