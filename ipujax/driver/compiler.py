@@ -28,7 +28,11 @@ from ipujax.driver.chosen_arguments import (
 from ipujax.driver.compile_stages import Lowered, Traced
 from ipujax.driver.device_options import DEFAULT_DEVICE
 from ipujax.driver.dispatch import Calls
-from ipujax.driver.refused_arguments import refuse_arguments_that_are_no_arrays
+from ipujax.driver.refused_arguments import (
+    refuse_arguments_that_are_no_arrays,
+    refuse_deleted_arrays,
+    refuse_wrong_call,
+)
 from ipujax.driver.trace_function import trace_function
 from ipujax.engine import check_engine
 from ipujax.ground import (
@@ -237,7 +241,7 @@ class CompiledFunction(Generic[Parameters, Result]):
             calls = self._calls[scope] = Calls(self._fn, self.lower, self._settings)
         try:
             return cast(Result, calls.dispatch_call(args, kwargs))
-        except (TypeError, DeprecationWarning) as error:
+        except (TypeError, ValueError, RuntimeError, DeprecationWarning) as error:
             self._explain_arguments(error, args, kwargs)
             raise
 
@@ -310,10 +314,19 @@ class CompiledFunction(Generic[Parameters, Result]):
     def _explain_arguments(
         self, error: Exception, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> None:
-        """Raises an error with advice if an argument is why JAX raised one."""
-        if not isinstance(error, IPUError):
-            settings = self._settings
-            refuse_arguments_that_are_no_arrays(args, kwargs, settings.static, settings.name)
+        """Raises an error with advice if an argument is why Python or JAX raised one.
+
+        While `jax.jit` traces, the user's line is not known: `__call__` explains the error then.
+        """
+        if isinstance(error, IPUError) or not jaxpr.trace_state_clean():
+            return
+        settings = self._settings
+        if isinstance(error, (ValueError, RuntimeError)):
+            if "has been deleted" in str(error):
+                refuse_deleted_arrays(self._fn, args, kwargs, settings.name)
+            return
+        refuse_wrong_call(self._fn, args, kwargs, settings.name)
+        refuse_arguments_that_are_no_arrays(args, kwargs, settings.static, settings.name)
 
     @jaxpr.api_boundary
     def lower(self, *args: object, **kwargs: object) -> Lowered:

@@ -1,18 +1,71 @@
-"""The error for arguments that programs do not take: Python's iterators, and what is no array."""
+"""Errors for arguments that a program does not take: missing, deleted, iterators, no arrays."""
 
 from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
 
 import jax
 from jax.tree_util import keystr, tree_leaves_with_path
 
 from ipujax.driver.call_arguments import Static
-from ipujax.ground import check, refuse_iterators, suggest_split
-from lowering import is_ref
+from ipujax.ground import (
+    FailedPreconditionError,
+    check,
+    refuse_iterators,
+    signature_text,
+    suggest_split,
+)
+from lowering import is_ref, jaxpr
 
 _FIX = (
     "name the argument in static_argnums or static_argnames of ipu.compile, close over it, or "
     "pass arrays alone"
 )
+
+
+def refuse_wrong_call(
+    fn: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], name: str
+) -> None:
+    """Refuses arguments that a function's signature does not take; does nothing for others.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) an argument is missing, is one too many, or has a name that
+        the function does not know.
+    """
+    try:
+        signature = inspect.signature(fn)
+    except ValueError:  # a builtin without one
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as mismatch:
+        fix = f"call it as {name}{signature_text(signature)}"
+        raise check.type_error(f"`{name}`: {mismatch}", fix) from None
+
+
+def refuse_deleted_arrays(
+    fn: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], name: str
+) -> None:
+    """Refuses the first array of a call that an earlier call has deleted; does nothing for others.
+
+    Raises:
+      FailedPreconditionError: (a `RuntimeError`) an array has been donated before.
+    """
+    try:
+        arguments = inspect.signature(fn).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return
+    for argument, tree in arguments.items():
+        for path, leaf in tree_leaves_with_path(tree):
+            if isinstance(leaf, jax.Array) and leaf.is_deleted():
+                raise FailedPreconditionError(
+                    f"{argument}{keystr(path)} of `{name}` has been deleted, as a call does with "
+                    "the arguments that it is told to donate",
+                    where=jaxpr.current_user_line(),
+                    fix="pass what the last call returned in its place, or leave the argument out "
+                    "of donate_argnums and donate_argnames",
+                )
 
 
 def refuse_arguments_that_are_no_arrays(

@@ -213,7 +213,7 @@ def _wrong_argument_error(
         bound_arguments = signature.bind(*args, **kwargs).arguments
     except TypeError as mismatch:
         return check.type_error(
-            f"{name}: {mismatch}", f"call it as {name}{_signature_text(signature)}"
+            f"{name}: {mismatch}", f"call it as {name}{signature_text(signature)}"
         )
     for parameter, value in annotations.iterate_arguments(signature, bound_arguments):
         argument = f"{parameter.name} of {name}"
@@ -237,7 +237,7 @@ def _call_failure_error(
     )
     refusal = refuse(
         f"{description}: {error}",
-        f"call it as {function.__name__}{_signature_text(inspect.signature(function))}; the error "
+        f"call it as {function.__name__}{signature_text(inspect.signature(function))}; the error "
         "above says what they broke",
     )
     for builtin, kind in _ERROR_FOR_BUILTIN.items():
@@ -258,7 +258,11 @@ def _path_error(name: str, error: OSError, check: Checks) -> IPUError:
     return refusal
 
 
-def _signature_text(signature: inspect.Signature) -> str:
-    """Returns the parameters of a function as a call writes them."""
-    parameters = [p for p in signature.parameters.values() if p.name not in ("self", "cls")]
-    return f"({', '.join(str(p.replace(annotation=p.empty)) for p in parameters)})"
+def signature_text(signature: inspect.Signature) -> str:
+    """Returns the parameters of a function as its definition has them, without annotations."""
+    parameters = [
+        parameter.replace(annotation=parameter.empty)
+        for parameter in signature.parameters.values()
+        if parameter.name not in ("self", "cls")
+    ]
+    return str(inspect.Signature(parameters))

@@ -214,7 +214,9 @@ class PipelineRequest:
         if chosen is not PipelineSchedule.Sequential:
             raise PipelineNotImplementedError(
                 f"batch_serialization_iterations={serial} is only supported with the Sequential "
-                f"schedule, not with {chosen!r}"
+                f"schedule, not with {chosen!r}",
+                where=self.origin,
+                fix="pass pipeline_schedule=PipelineSchedule.Sequential, or leave the schedule out",
             )
         return functools.partial(schedules.sequential, batch_serialization=serial)
 
@@ -308,7 +310,8 @@ def _check_stage_functions(
     groups = [list(s) if isinstance(s, (list, tuple)) else [s] for s in stages]
     if len(groups) < fewest:
         raise PipelineError(
-            f"a pipeline needs at least {fewest} computational stages, not {len(groups)}"
+            f"a pipeline needs at least {fewest} computational stages, not {len(groups)}",
+            fix="give a list with a function for each stage",
         )
     for number, group in enumerate(groups):
         if not group or not all(map(callable, group)):
@@ -327,12 +330,15 @@ def _check_device_mapping(request: PipelineRequest, sizes: Sequence[int]) -> lis
         return [[0 if serial else next(numbers) for _ in range(size)] for size in sizes]
     if not isinstance(mapping, (list, tuple)):
         raise PipelineTypeError(
-            f"device_mapping must be a list or tuple with an IPU for each stage, not {mapping!r}"
+            f"device_mapping must be a list or tuple with an IPU for each stage, not {mapping!r}",
+            where=request.origin,
+            fix=f"give {len(sizes)} IPUs, such as {[*range(len(sizes))]}",
         )
     if len(mapping) != len(sizes):
         raise PipelineError(
-            f"device_mapping has {len(mapping)} entries for {len(sizes)} computational stages; "
-            "it needs one for each"
+            f"device_mapping has {len(mapping)} entries for {len(sizes)} computational stages",
+            where=request.origin,
+            fix=f"give the IPU of each stage, such as {[*range(len(sizes))]}",
         )
     ipus: list[list[int]] = []
     for number, (entry, size) in enumerate(zip(mapping, sizes, strict=True)):
@@ -342,17 +348,23 @@ def _check_device_mapping(request: PipelineRequest, sizes: Sequence[int]) -> lis
             raise PipelineError(
                 f"device_mapping[{number}]={entry!r} does not fit computational_stages[{number}], "
                 f"which {'is a list of ' + str(size) if concurrent else 'is one'} "
-                f"function{'s' * (size > 1)}"
+                f"function{'s' * (size > 1)}",
+                where=request.origin,
+                fix="give one IPU for a function, and a list of IPUs for a list of functions",
             )
         ipus.append([_check_ipu_number(ipu, number) for ipu in several])
         if len(set(several)) < size:
             raise PipelineError(
-                f"device_mapping[{number}]={entry!r}: concurrent functions need an IPU each"
+                f"device_mapping[{number}]={entry!r}: concurrent functions need an IPU each",
+                where=request.origin,
+                fix=f"give {size} different IPUs",
             )
     if serial and len({ipu for several in ipus for ipu in several}) > 1:
         raise PipelineNotImplementedError(
             "batch serialization needs all stages on a single IPU, and device_mapping is "
-            f"{mapping!r}; leave it out, or give all stages the same IPU"
+            f"{mapping!r}",
+            where=request.origin,
+            fix="leave device_mapping out, or give all stages the same IPU",
         )
     return ipus
 
@@ -371,7 +383,10 @@ def _check_stage_options(options: object, name: str, stages: int) -> tuple[pipel
         return ((),) * stages
     entries = check.require_sequence(options, name)
     if len(entries) != stages:
-        raise PipelineError(f"{name} has {len(entries)} entries for {stages} computational stages")
+        raise PipelineError(
+            f"{name} has {len(entries)} entries for {stages} computational stages",
+            fix="give one for each stage, or None in the place of all",
+        )
     return tuple(_check_stage_option(entry, f"{name}[{i}]") for i, entry in enumerate(entries))
 
 
@@ -386,7 +401,9 @@ def _check_outfeed(request: PipelineRequest) -> None:
         if value and not request.is_training:
             raise PipelineError(f"{name} needs an optimizer_function, which defines the loss")
     if loss and mask:
-        raise PipelineError("only one of outfeed_loss and outfeed_mask may be set")
+        raise PipelineError(
+            "only one of outfeed_loss and outfeed_mask may be set", fix="leave one of them out"
+        )
     if loss and queue is None:
         raise PipelineError("outfeed_loss needs an outfeed_queue to send the losses to")
     if request.accumulate_outfeed:
@@ -403,11 +420,13 @@ def _refuse_unsupported_combinations(request: PipelineRequest) -> None:
     if request.continuous_weight_updates:
         raise PipelineNotImplementedError(
             "continuous_weight_updates is not implemented, nor was it in the original: gradients "
-            "are accumulated over all micro-batches"
+            "are accumulated over all micro-batches",
+            fix="leave continuous_weight_updates out",
         )
     serial, reduction = request.batch_serialization_iterations, request.reduction
     if serial > 1 and reduction is not GradientAccumulationReductionMethod.SUM:
         raise PipelineError(
             f"batch_serialization_iterations={serial} with reduction_method {reduction.name}: "
-            "only SUM is defined for serialized batches"
+            "only SUM is defined for serialized batches",
+            fix="pass reduction_method=GradientAccumulationReductionMethod.SUM",
         )

@@ -908,7 +908,8 @@ def test_without_the_configuration_nothing_is_caught() -> None:
 
 
 def test_every_error_is_an_ipu_error() -> None:
-    own = [e for e in vars(ipu.errors).values() if isinstance(e, type) and issubclass(e, Exception)]
+    members = [getattr(ipu.errors, name) for name in dir(ipu.errors)]
+    own = [e for e in members if isinstance(e, type) and issubclass(e, Exception)]
     assert len(own) > 15
     assert all(issubclass(error, IPUError) for error in own)
 

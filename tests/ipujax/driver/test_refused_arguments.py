@@ -1,4 +1,4 @@
-"""What a compiled function says of arguments that are no arrays."""
+"""What a compiled function says of arguments that it does not take."""
 
 from __future__ import annotations
 
@@ -74,3 +74,51 @@ def test_an_attribute_that_compiled_functions_do_not_have(name: str, hint: str) 
     with pytest.raises(AttributeError) as caught:
         getattr(ipu.compile(first), name)
     assert hint in f"{caught.value}\n"
+
+
+@pytest.mark.parametrize("engine", ["auto", "replay"])
+@pytest.mark.parametrize("way", ["call", "lower", "trace"])
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((), {}, "missing a required argument: 'x'"),
+        ((1.0, 2.0), {}, "too many positional arguments"),
+        ((1.0,), {"scale": 2.0, "power": 1}, "got an unexpected keyword argument 'power'"),
+    ],
+)
+def test_a_call_that_the_signature_does_not_take_names_the_parameters(
+    engine: str, way: str, args: tuple[Any, ...], kwargs: dict[str, Any], message: str
+) -> None:
+    def multiply(x: Any, *, scale: Any) -> Any:
+        return x * scale
+
+    configure(1)
+    run = ipu.compile(multiply, engine=engine)
+    function = run if way == "call" else getattr(run, way)
+    with pytest.raises(ConfigTypeError, match=f"`multiply`: {message}") as caught:
+        function(*args, **kwargs)
+    assert "test_refused_arguments.py" in caught.value.where
+    assert caught.value.fix == "call it as multiply(x, *, scale)"
+
+
+def test_a_type_error_of_the_function_itself_stays() -> None:
+    configure(1)
+    with pytest.raises(TypeError, match="has no len") as caught:
+        ipu.compile(lambda x: x + len(3))(1.0)  # pyright: ignore[reportArgumentType]
+    assert not isinstance(caught.value, ipu.errors.IPUError)
+
+
+@pytest.mark.parametrize("engine", ["auto", "replay"])
+def test_an_array_that_has_been_donated_is_named_by_its_path(engine: str) -> None:
+    def update(params: Any, gradient: Any) -> Any:
+        return {"layers": [w - gradient for w in params["layers"]]}
+
+    configure(1)
+    run = ipu.compile(update, engine=engine, donate_argnums=0)
+    params = {"layers": [jnp.ones(4), jnp.ones(4)]}
+    run(params, 1.0)
+    with pytest.raises(RuntimeError, match=r"params\['layers'\]\[0\] of `update`") as caught:
+        run(params, 1.0)
+    assert isinstance(caught.value, ipu.errors.FailedPreconditionError)
+    assert "test_refused_arguments.py" in caught.value.where
+    assert "pass what the last call returned" in caught.value.fix

@@ -85,6 +85,14 @@ def test_what_follows_from_a_request() -> None:
         asked(backward_propagation_stages_poplar_options=[PipelineStageOptions()])
 
 
+@pytest.mark.parametrize("mapping", [[0], {0: 0, 1: 1}, [0, [1]]])
+def test_a_wrong_device_mapping_is_refused_with_its_line_and_a_remedy(mapping: Any) -> None:
+    with pytest.raises((ipu.errors.PipelineError, ipu.errors.PipelineTypeError)) as caught:
+        asked(device_mapping=mapping)
+    assert f"{__file__}:" in caught.value.where
+    assert caught.value.fix.startswith("give ")
+
+
 def test_a_request_knows_the_line_that_made_it() -> None:
     request = asked()
     assert f"{__file__}:" in request.origin
