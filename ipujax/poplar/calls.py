@@ -19,9 +19,9 @@ from ipujax.poplar.graph import Graph
 from ipujax.poplar.graph_parts import NO_TILE, DataStream
 from ipujax.poplar.host_values import initial_state
 from ipujax.poplar.lower_program import ProgramLowering
+from ipujax.poplar.lower_steps import is_planned
 from ipujax.poplar.stream_connections import StreamConnections
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.tile_memory import has_planned_operations
 from ipujax.poplar.user_places import user_place
 from ipujax.poplar.written_elements import WrittenElements
 
@@ -65,9 +65,9 @@ def call(build: Callable[..., Any], *arrays: Any) -> Any:
         check.require_instance(leaf, Tensor, "what build returns", "tensors")
     _check_graph(graph, sequence, tensors, leaves)
     connections = StreamConnections(graph)
-    is_planned = has_planned_operations(sequence)
+    has_planned_steps = any(is_planned(graph, step) for step in sequence.walk())
     lowering = ProgramLowering(
-        graph, connections, [sequence], None if is_planned else frozenset(unplaced)
+        graph, connections, [sequence], None if has_planned_steps else frozenset(unplaced)
     )
     argument_arrays = {number: array.reshape(-1) for number, array in enumerate(values)}
     final_state = lowering.run(sequence, initial_state(graph, argument_arrays))

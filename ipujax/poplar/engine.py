@@ -29,7 +29,7 @@ from ipujax.poplar.graph import Graph
 from ipujax.poplar.graph_parts import DataStream, RemoteBuffer
 from ipujax.poplar.host_values import initial_state, put_values
 from ipujax.poplar.lower_program import ProgramLowering
-from ipujax.poplar.lower_steps import key_of_buffer
+from ipujax.poplar.lower_steps import is_planned, key_of_buffer
 from ipujax.poplar.program import require_program
 from ipujax.poplar.stream_connections import StreamConnections
 from ipujax.poplar.tensors import Tensor
@@ -320,7 +320,7 @@ class Engine:
         if target.ipus > 1:
             planned = spread_over_ipus(planned, target.chip, target.ipus)
         steps = list_steps(self._graph, self._lowering.steps, [self._program(program)])
-        if any(map(self._lowering.steps.is_planned, self._program(program).walk())):
+        if any(is_planned(self._graph, part) for part in self._program(program).walk()):
             work_space = planned.memory.tile_categories["temporaries"]
             steps.append(PlacedStep("operations that the planner lays out", work_space))
         buffers = self._graph.remote_buffers.values()

@@ -44,6 +44,15 @@ def key_of_buffer(buffer: RemoteBuffer) -> int:
     return _FIRST_BUFFER - buffer.number
 
 
+def is_planned(graph: Graph, program: programs.Program) -> bool:
+    """Returns whether a step is an operation that is laid out with the whole program.
+
+    In graphs of several IPUs there is none: each operation is planned by itself, on its IPUs.
+    """
+    is_operation = isinstance(program, programs.Operation) and program.cycles is None
+    return is_operation and graph.getTarget().ipus == 1
+
+
 class StepLowering:
     """Lowers compute sets, copies and prints of one engine.
 
@@ -108,14 +117,6 @@ class StepLowering:
                     remote_bytes=moved if is_remote else 0,
                 )
 
-    def is_planned(self, program: programs.Program) -> bool:
-        """Returns whether a step is an operation that is laid out with the whole program.
-
-        In graphs of several IPUs there is none: each operation is planned by itself, on its IPUs.
-        """
-        is_operation = isinstance(program, programs.Operation) and program.cycles is None
-        return is_operation and self.graph.getTarget().ipus == 1
-
     def accesses(self, program: programs.Program) -> tuple[list[int], list[int]]:
         """Returns what one step reads, and what it writes: variables and remote buffers."""
         read: list[np.ndarray] = []
@@ -169,7 +170,7 @@ class StepLowering:
                 take = functools.partial(self.streams.take, stream.name)
                 values = io_callback(take, shape, ordered=True)
                 return self._write_from_host(program, values, state)
-            case programs.Operation() if self.is_planned(program):
+            case programs.Operation() if is_planned(self.graph, program):
                 with jax.named_scope(_scope_name(program.name)):
                     return {**state, **self._operate(program, state)}
             case _:

@@ -10,7 +10,7 @@ from ipujax.poplar import program as programs
 from ipujax.poplar.exceptions import graph_memory_allocation_error
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.graph_parts import NO_TILE
-from ipujax.poplar.lower_steps import StepLowering
+from ipujax.poplar.lower_steps import StepLowering, is_planned
 from ipujax.report import PlacedStep, PlacedTensor
 
 _NAMED = 5  # tensors that an error names
@@ -46,7 +46,7 @@ def list_steps(
         for part in each.walk():
             if not isinstance(part, (programs.Execute, programs.Operation)):
                 continue
-            if lowering.is_planned(part):
+            if is_planned(graph, part):
                 continue
             key = part.compute_set if isinstance(part, programs.Execute) else part
             if key not in found:
