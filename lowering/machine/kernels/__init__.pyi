@@ -17,6 +17,8 @@ from .kernel_memory import compute_kernel_liveness as compute_kernel_liveness
 from .layouts import Layouts as Layouts
 from .layouts import TensorLayout as TensorLayout
 from .listing import list_operations as list_operations
+from .proportions import find_proportions as find_proportions
+from .proportions import set_proportions as set_proportions
 from .scheduling import schedule_items as schedule_items
 from .supersteps import Supersteps as Supersteps
 from .totals import KernelCost as KernelCost

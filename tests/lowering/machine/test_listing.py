@@ -17,12 +17,13 @@ from lowering.machine.kernels import (
     Listing,
     Loop,
     count_reads,
+    find_proportions,
     fuse_elementwise_chains,
     list_operations,
     schedule_items,
+    set_proportions,
 )
 from lowering.machine.kernels.items import Choice, describe_shape
-from lowering.machine.kernels.proportions import find_proportions, set_proportions
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.ops import repeat_with_queues, user_ops
 from tests.lowering.machine.samples import A, M, listed
