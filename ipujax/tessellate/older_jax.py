@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
+import types
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from typing import Any
@@ -85,3 +87,6 @@ def accept_older_calls() -> None:
     jax.ShapedArray = core.ShapedArray  # type: ignore[attr-defined]
     jax.Device.__call__ = lambda device: device  # type: ignore[method-assign]
     core.Primitive = Primitive  # type: ignore[attr-defined]
+    module = types.ModuleType("jax.config", "JAX's options, which had a module of their own.")
+    module.config = jax.config  # type: ignore[attr-defined]
+    sys.modules.setdefault(module.__name__, module)

@@ -38,6 +38,7 @@ from functools import partial
 
 import jax
 import numpy as np
+from jax.config import config
 from jax.core import Primitive, ShapedArray
 
 import tessellate_ipu
@@ -118,6 +119,8 @@ a, c = jax.jit(lambda x: tile_map(made_p, *(tile_put_sharded(x, T),) * 2), backe
 np.testing.assert_array_equal(a, x + x[:, :1])
 np.testing.assert_array_equal(c, x * 2)
 device = jax.devices("ipu")[0]
+config.update("jax_log_compiles", False)
+assert not jax.config.jax_log_compiles
 assert jax.device_put(x, device).device() in jax.devices()
 assert jax.device_put(x, jax.devices()[0]).shape == jax.ShapedArray((2, 3), np.float32).shape
 print(device.num_tiles, tessellate_ipu.is_ipu_model(device), tessellate_ipu.__name__)
