@@ -24,7 +24,8 @@ _MOST_BEGINNINGS = 1 << 15  # of cuts that are listed at once
 _TOGETHER = 256  # cuts whose schedules are timed at once
 _MOST_MOVED = 1 << 16  # tasks that are timed while boundaries are moved
 _FEWEST_MOVES = 16
-_ROUNDS_OF_FIRST = 12  # before all alternatives have had these
+_ROUNDS_OF_SHARES = 12  # of finding the shares of boundaries, where IPUs have several stages
+_ROUNDS_OF_FIRST = 3  # before all alternatives have had these
 _MOST_PAIRS = 1 << 11  # cuts with two boundaries moved that are timed at once
 _MOST_TIMED = 1 << 23  # tasks of the cuts that are timed rather than divided
 
@@ -52,7 +53,10 @@ def find_rough_cut(
     is_out_of_time: Callable[[], bool],
 ) -> FoundCut:
     """Finds a cut of an alternative quickly, and a bound on all: see `find_good_cut`."""
-    bounds.balance_boundaries(graph, limit, _ROUNDS_OF_FIRST, is_out_of_time)
+    if alternative.timed.shares_ipus:
+        bounds.balance_boundaries(graph, limit, _ROUNDS_OF_SHARES, is_out_of_time)
+    else:
+        bounds.tighten(graph, limit, _ROUNDS_OF_FIRST, is_out_of_time)
     return move_boundaries(alternative, np.array(bounds.cuts), moves=0)
 
 

@@ -140,10 +140,12 @@ class PathBounds:
             shares.add_cut(cut)
         scale = float((self.paths[-1] * self._rows[-1]).sum()) or 1.0
         for _ in range(rounds):
+            if is_out_of_time():
+                break
             memory_paths = np.array([*self._memory_paths.values()])
             memory_paths = memory_paths.reshape(-1, *self.paths[0].shape)
             mixture = shares.balance(np.array(self.paths), memory_paths, scale)
-            if mixture is None or is_out_of_time():
+            if mixture is None:
                 break
             before, known = max(self.seconds, 0.0), len(self._memory_paths)
             is_new = self._bound_by(graph, mixture)

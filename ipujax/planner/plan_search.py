@@ -142,6 +142,8 @@ class _Search:
                 self._find_rough_cuts(progress)
                 self._find_good_cuts(self._known)
                 self._find_fastest_cuts()
+                if math.isinf(self._fastest):  # an answer is worth more than the time
+                    self._look_at([*self._unseen], progress, math.inf)
         except KeyboardInterrupt:
             if not any(candidate.found.cut for candidate in self._known):
                 raise
@@ -180,10 +182,14 @@ class _Search:
     def _look_at(
         self, candidates: Sequence[Candidate], progress: ProgressLine, share: float = _OF_ROUGH_CUTS
     ) -> None:
-        """Finds rough cuts of those that may be the best, until a share of the budget is spent."""
+        """Finds rough cuts of those that may be the best, until a share of the budget is spent.
+
+        That is not more than `_OF_ROUGH_CUTS` where a cut is known.
+        """
         seen = {candidate.kind for candidate in self._known}
         for candidate in candidates:
-            if self._known and self._is_past(share) and candidate.given is None:
+            most = share if math.isinf(self._fastest) else min(share, _OF_ROUGH_CUTS)
+            if self._known and self._is_past(most) and candidate.given is None:
                 return
             progress.show_step(candidate.alternative.name)
             is_needed = candidate.least < self._fastest or candidate.kind not in seen
