@@ -55,7 +55,6 @@ from lowering.schedules.spread_copies import count_waiting as count_waiting
 from lowering.schedules.spread_copies import fifo_depths as fifo_depths
 from lowering.schedules.spread_copies import runs_forward_in_order as runs_forward_in_order
 from lowering.schedules.spread_copies import spread_copies as spread_copies
-from lowering.schedules.task import Kind as Kind
 from lowering.schedules.task import Phase as Phase
 from lowering.schedules.task import Task as Task
 from lowering.schedules.task_times import times_of_tasks as times_of_tasks
