@@ -78,21 +78,14 @@ def from_orders(
     for ipu, order in _orders_by_ipu(name, orders, stage_ipus).items():
         tasks[ipu], progress_of_ipu[ipu] = _read_order(name, ipu, order, kinds, micro_batches)
     runs = {
-        ipu: fold_repeated_ticks([(task,) for task in tasks_of_ipu]).runs
-        for ipu, tasks_of_ipu in tasks.items()
+        ipu: fold_repeated_ticks([(task,) for task in order]).runs for ipu, order in tasks.items()
     }
     own_stages = {
         ipu: {stage for stage, group in enumerate(stage_ipus) if ipu in group} for ipu in tasks
     }
-    listed_kinds = {
-        (task.phase, task.stage) for tasks_of_ipu in tasks.values() for task in tasks_of_ipu
-    }
+    listed_kinds = {(task.phase, task.stage) for order in tasks.values() for task in order}
     between = find_kinds_between(listed_kinds)
-    if any(
-        task.stage not in own_stages[ipu]
-        for ipu, tasks_of_ipu in tasks.items()
-        for task in tasks_of_ipu
-    ):
+    if any(task.stage not in own_stages[ipu] for ipu, order in tasks.items() for task in order):
         layout = infer_copies(name, tasks, stage_ipus, micro_batches, between)
     else:
         needed = _kinds_needed(listed_kinds, between, kinds)
