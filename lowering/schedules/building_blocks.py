@@ -61,8 +61,8 @@ def repeat_blocks(
     Many micro-batches repeat the steady state of few.
     """
     few = min(micro_batches, len(pipeline.places) + 2 * pipeline.round_ticks)
-    found = [ticks for block in blocks if (ticks := _follow_block(pipeline, block, few))]
-    for ticks in sorted(found, key=len):
+    candidates = [ticks for block in blocks if (ticks := _follow_block(pipeline, block, few))]
+    for ticks in sorted(candidates, key=len):
         repeated = _repeat_steady_state(pipeline, ticks, micro_batches - few)
         if repeated is not None:
             return repeated
@@ -77,17 +77,17 @@ def _follow_block(pipeline: BlockPipeline, block: Block, micro_batches: int) -> 
             return None
     inputs = {kind: inputs_of_task(*kind, len(pipeline.places)) for kind in block.times}
     done = dict.fromkeys(block.times, 0)  # each kind runs in the order of micro-batches
-    held = [0] * len(orders)
+    in_flight = [0] * len(orders)
     last = [max(task.stage for task in order) for order in orders]
     ticks: list[Tick] = []
     while any(orders):
         tick: list[Task] = []
         for place, order in enumerate(orders):
-            room = pipeline.memory - held[place]
+            room = pipeline.memory - in_flight[place]
             index = _choose_task(order[:_LOOK_AHEAD], inputs, done, room, block, last[place])
             if index is not None:
                 tick.append(order.pop(index))
-                held[place] += _change_in_flight(tick[-1])
+                in_flight[place] += _change_in_flight(tick[-1])
         if not tick:
             return None  # what is needed next is out of sight
         for stage, phase, _ in tick:
@@ -128,17 +128,17 @@ def _choose_task(
       block: the block.
       last_stage: the last stage of the place.
     """
-    held, most, postponed = 0, 0, None
+    in_flight, most, postponed = 0, 0, None
     for index, (stage, phase, number) in enumerate(order):
         is_forward, is_weights = phase is Phase.FORWARD, phase is Phase.WEIGHTS
         needed = stage != last_stage if block.reserves else most
         may_run = needed < room if is_forward else postponed is None or not is_weights
-        if may_run and all([done[other] > number for other in inputs[phase, stage]]):
+        if may_run and all([done[input_kind] > number for input_kind in inputs[phase, stage]]):
             if not is_weights or not block.lazy:
                 return index
             postponed = index
-        held += is_forward - is_weights
-        most = held if held > most else most
+        in_flight += is_forward - is_weights
+        most = in_flight if in_flight > most else most
     return postponed
 
 
@@ -147,19 +147,21 @@ def _change_in_flight(task: Task) -> int:
 
 
 def _most_in_flight(order: Sequence[Task]) -> int:
-    held = most = 0
+    in_flight = most = 0
     for task in order:
-        held += _change_in_flight(task)
-        most = max(most, held)
+        in_flight += _change_in_flight(task)
+        most = max(most, in_flight)
     return most
 
 
-def _repeat_steady_state(pipeline: BlockPipeline, ticks: Sequence[Tick], more: int) -> Ticks | None:
+def _repeat_steady_state(
+    pipeline: BlockPipeline, ticks: Sequence[Tick], extra_rounds: int
+) -> Ticks | None:
     """Runs a round of the steady state again for more micro-batches; None if there is none.
 
     After a round, each stage has run one more task of each phase than before.
     """
-    if not more:
+    if not extra_rounds:
         return Ticks([Run(tuple(ticks))])
     length = pipeline.round_ticks
     kinds = 3 * len(pipeline.places)
@@ -167,9 +169,9 @@ def _repeat_steady_state(pipeline: BlockPipeline, ticks: Sequence[Tick], more: i
         tasks = [task for tick in ticks[begin : begin + length] for task in tick]
         if len(tasks) == kinds == len({(task.phase, task.stage) for task in tasks}):
             later = [
-                tuple(Task(stage, phase, number + more) for stage, phase, number in tick)
+                tuple(Task(stage, phase, number + extra_rounds) for stage, phase, number in tick)
                 for tick in ticks[begin + length :]
             ]
-            before, steady = tuple(ticks[:begin]), tuple(ticks[begin : begin + length])
-            return Ticks([Run(before), Run(steady, 1 + more, 1), Run(tuple(later))])
+            warm_up, steady = tuple(ticks[:begin]), tuple(ticks[begin : begin + length])
+            return Ticks([Run(warm_up), Run(steady, 1 + extra_rounds, 1), Run(tuple(later))])
     return None

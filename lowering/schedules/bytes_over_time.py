@@ -62,10 +62,10 @@ def _find_changes(schedule: Schedule, task: Task) -> tuple[bool, bool]:
 def _add_up_changes(changes: Mapping[int, Fraction], units: int) -> BytesOverTime:
     """Returns the sums of all changes up to each time; times without a change are left out."""
     pairs: list[tuple[float, float]] = []
-    held = Fraction(0)
+    bytes_kept = Fraction(0)
     for time in sorted({0, *changes}):
         change = changes.get(time, 0)
-        held += change
+        bytes_kept += change
         if change or not time:
-            pairs.append((time / units, float(held)))
+            pairs.append((time / units, float(bytes_kept)))
     return tuple(pairs)

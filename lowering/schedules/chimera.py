@@ -54,24 +54,24 @@ def _order_of_place(place: int, stages: int, micro_batches: int, training: bool)
     units start, so that each window between whole units is like the one before.
     """
     unit = 2 * max(stages // 2, 1)
-    whole = micro_batches // unit
+    whole_units = micro_batches // unit
     windows: list[list[Task]] = [[] for _ in range(5)]
     # Two whole units, and what is left of the last: the others repeat the second one.
-    numbers = range(min(whole, 2) * unit + micro_batches % unit)
+    numbers = range(min(whole_units, 2) * unit + micro_batches % unit)
     timed = [entry for n in numbers for entry in _time_tasks(n, place, stages, unit, training)]
     for tick, *_, task in sorted(timed):
         windows[tick // ((1 + training) * unit)].append(task)
-    if whole < 2:
+    if whole_units < 2:
         return [one_task_per_tick(task for window in windows for task in window)]
-    more = (whole - 2) * unit
+    repeated_micro_batches = (whole_units - 2) * unit
     later = [
-        task._replace(micro_batch=task.micro_batch + more)
+        task._replace(micro_batch=task.micro_batch + repeated_micro_batches)
         for window in windows[2:]
         for task in window
     ]
     return [
         one_task_per_tick(windows[0]),
-        one_task_per_tick(windows[1], whole - 1, unit),
+        one_task_per_tick(windows[1], whole_units - 1, unit),
         one_task_per_tick(later),
     ]
 

@@ -156,10 +156,10 @@ class _ClockState:
         self.rows: dict[_Edge, list[_ResultRow]] = {edge: [] for edge in edges}
         self.inside: set[_Edge] = set()
 
-    def _share_ipus(self, row: Row, other: int) -> bool:
+    def _share_ipus(self, row: Row, other_stage: int) -> bool:
         """Returns whether the stage of a row and another one of its copy have a common IPU."""
         copy = self.layout.copies[self.layout.copy_of(row[2])]
-        return not set(copy[row[1]]).isdisjoint(copy[other])
+        return not set(copy[row[1]]).isdisjoint(copy[other_stage])
 
     def _rows_of_run(self, run: Run) -> set[Row]:
         """Returns the rows that a run has tasks of."""
@@ -201,8 +201,8 @@ class _ClockState:
                 group = self.layout.ipus_of(task)
                 waits = [self.free[ipu] for ipu in group]
                 for edge in self.sources.get(row, ()):
-                    made, growth = self._time_of_result((edge, task.micro_batch), times)
-                    waits.append((made + self.delay[edge], growth))
+                    ready_time, growth = self._time_of_result((edge, task.micro_batch), times)
+                    waits.append((ready_time + self.delay[edge], growth))
                 end = times.end_of_task_after(waits, self.durations[row[:2]])
                 self.free.update(dict.fromkeys(group, end))
                 for edge in self.readers.get(row, ()):
@@ -219,8 +219,8 @@ class _ClockState:
         if stored is not None:
             return stored
         edge, micro_batch = awaited
-        for known in self.rows[edge]:
-            line = times.read_result_row(known, micro_batch)
+        for result_row in self.rows[edge]:
+            line = times.read_result_row(result_row, micro_batch)
             if line is not None:
                 return line
         (phase, stage, _), _ = edge
@@ -260,8 +260,8 @@ class _ClockState:
             later = {key: (time + growth[key] * times, 0) for key, (time, _) in current.items()}
             self._restore_times(later, (number + times * cycle) * run.step)
             for (edge, micro_batch), line in lines.made:
-                known = _ResultRow(micro_batch, cycle * run.step, times, line)
-                self.rows[edge].append(known)
+                result_row = _ResultRow(micro_batch, cycle * run.step, times, line)
+                self.rows[edge].append(result_row)
             return times * cycle
         return 0
 

@@ -94,48 +94,48 @@ class _Numbers:
         )
 
 
-def _one_f_one_b(n: _Numbers) -> ClosedForm:
+def _form_of_one_f_one_b(n: _Numbers) -> ClosedForm:
     """PipeDream-Flush: Narayanan et al., arXiv 2006.09503; exact for any number."""
     return ClosedForm(bubble=(n.p - 1) * n.all_tasks, memory=min(n.m, n.p))
 
 
-def _gpipe(n: _Numbers) -> ClosedForm:
+def _form_of_gpipe(n: _Numbers) -> ClosedForm:
     """Huang et al., arXiv 1811.06965; exact for any number."""
     return ClosedForm(bubble=(n.p - 1) * n.all_tasks, memory=n.m)
 
 
-def _grouped(n: _Numbers) -> ClosedForm:
+def _form_of_grouped(n: _Numbers) -> ClosedForm:
     """TensorFlow for the IPU, driver/visitors/pipeline_visitor_utils.h; exact for any number."""
     return ClosedForm(bubble=(n.p - 1) * n.all_tasks, memory=min(n.m, 2 * n.p - 1))
 
 
-def _eager_one_f_one_b(n: _Numbers) -> ClosedForm:
+def _form_of_eager_one_f_one_b(n: _Numbers) -> ClosedForm:
     """Zhuang et al., arXiv 2211.05322; exact for any number."""
     return ClosedForm(bubble=(n.p - 1) * n.all_tasks, memory=min(n.m, 2 * n.p - 1))
 
 
-def _sequential(n: _Numbers) -> ClosedForm:
+def _form_of_sequential(n: _Numbers) -> ClosedForm:
     """One stage of one micro-batch at a time; exact for any number."""
     return ClosedForm(bubble=(n.p - 1) * n.m * n.all_tasks, memory=1)
 
 
-def _looped_bfs(n: _Numbers) -> ClosedForm:
+def _form_of_looped_bfs(n: _Numbers) -> ClosedForm:
     """Lamy-Poirier, arXiv 2211.05953; exact from P micro-batches on."""
     return ClosedForm(bubble=(n.p - 1) * n.all_tasks / n.v, memory=n.m)
 
 
-def _interleaved_one_f_one_b(n: _Numbers) -> ClosedForm:
+def _form_of_interleaved_one_f_one_b(n: _Numbers) -> ClosedForm:
     """Narayanan et al., arXiv 2104.04473; exact for multiples of P micro-batches."""
     ahead = n.p + (n.p - 1) / n.v
     return ClosedForm(bubble=(n.p - 1) * n.all_tasks / n.v, memory=min(n.m, ahead))
 
 
-def _seq_one_f_one_b(n: _Numbers) -> ClosedForm:
+def _form_of_seq_one_f_one_b(n: _Numbers) -> ClosedForm:
     """Sun et al., arXiv 2406.03488; exact for any even number, in two segments of a sequence."""
     return ClosedForm(bubble=(n.p - 1) * n.all_tasks, memory=min(n.m, n.p + 1))
 
 
-def _chimera(n: _Numbers) -> ClosedForm:
+def _form_of_chimera(n: _Numbers) -> ClosedForm:
     """Li and Hoefler, arXiv 2107.06925.
 
     Exact for an even P, multiples of P micro-batches, and forward = backward + weight.
@@ -143,12 +143,12 @@ def _chimera(n: _Numbers) -> ClosedForm:
     return ClosedForm(bubble=(n.p / 2 - 1) * n.all_tasks, memory=min(n.m, n.p))
 
 
-def _zero_bubble_h1(n: _Numbers) -> ClosedForm:
+def _form_of_zero_bubble_h1(n: _Numbers) -> ClosedForm:
     """Qi et al., arXiv 2401.10241; exact from P micro-batches on, for weight <= forward."""
     return n.of_zero_bubble
 
 
-def _zero_bubble_h2(n: _Numbers) -> ClosedForm:
+def _form_of_zero_bubble_h2(n: _Numbers) -> ClosedForm:
     """Qi et al., arXiv 2401.10241; exact for weight <= forward, and backward >= weight.
 
     It is ZB-H1 for fewer than 2 * P - 1 micro-batches.
@@ -159,7 +159,7 @@ def _zero_bubble_h2(n: _Numbers) -> ClosedForm:
     return ClosedForm(bubble=max(0.0, bubble), memory=2 * n.p - 1)
 
 
-def _interleaved_zero_bubble(n: _Numbers) -> ClosedForm:
+def _form_of_interleaved_zero_bubble(n: _Numbers) -> ClosedForm:
     """Qi et al., arXiv 2401.10241; exact for multiples of P micro-batches.
 
     And for weight <= forward, and backward >= weight.
@@ -168,7 +168,7 @@ def _interleaved_zero_bubble(n: _Numbers) -> ClosedForm:
     return ClosedForm(bubble=max(0.0, bubble), memory=min(n.m, n.p + (n.p - 1) / n.v))
 
 
-def _dualpipe(n: _Numbers) -> ClosedForm:
+def _form_of_dualpipe(n: _Numbers) -> ClosedForm:
     """DeepSeek-AI, arXiv 2412.19437.
 
     Exact for an even P, an even number of at least 2 * P, and backward = forward >= weight. Their
@@ -179,7 +179,7 @@ def _dualpipe(n: _Numbers) -> ClosedForm:
     return ClosedForm(bubble=(n.p / 2 - 1) * (n.f + n.b - n.w), memory=memory)
 
 
-def _dualpipe_v(n: _Numbers) -> ClosedForm:
+def _form_of_dualpipe_v(n: _Numbers) -> ClosedForm:
     """DeepSeek-AI, github.com/deepseek-ai/DualPipe.
 
     Exact from 2 * P micro-batches on, for backward = forward >= weight.
@@ -188,18 +188,18 @@ def _dualpipe_v(n: _Numbers) -> ClosedForm:
     return ClosedForm(bubble=bubble, memory=min(n.m, n.p + 0.5))
 
 
-def _zbv(n: _Numbers) -> ClosedForm:
+def _form_of_zbv(n: _Numbers) -> ClosedForm:
     """Qi et al., arXiv 2405.15362, V-ZB for forward = backward = weight: a bubble of about 0."""
     return ClosedForm(bubble=0.0, memory=min(n.m, n.p), exact=n.p == 1)
 
 
-def _v_half(n: _Numbers) -> ClosedForm:
+def _form_of_v_half(n: _Numbers) -> ClosedForm:
     """Qi et al., arXiv 2405.15362, for forward = backward = weight: a bubble of about p / 2m."""
     memory = min(n.m, (n.p + 2) // 2)
     return ClosedForm(bubble=n.p / 2 * n.all_tasks, memory=memory, exact=False)
 
 
-def _v_min(n: _Numbers) -> ClosedForm:
+def _form_of_v_min(n: _Numbers) -> ClosedForm:
     """Qi et al., arXiv 2405.15362, for forward = backward = weight: a bubble of about 2p / 3m."""
     memory = min(n.m, (n.p + 4) // 3)
     return ClosedForm(bubble=2 * n.p / 3 * n.all_tasks, memory=memory, exact=False)
@@ -245,25 +245,25 @@ def _read_seconds(name: str, value: Any) -> float:
 
 formulas: Mapping[str, Formula] = MappingProxyType(
     {
-        "grouped": _of_stages(_grouped),
-        "interleaved": _of_stages(_one_f_one_b),
-        "sequential": _of_stages(_sequential),
-        "gpipe": _of_stages(_gpipe),
-        "one_f_one_b": _of_stages(_one_f_one_b),
-        "eager_one_f_one_b": _of_stages(_eager_one_f_one_b),
-        "seq_one_f_one_b": _of_stages(_seq_one_f_one_b),
-        "chimera": _of_stages(_chimera),
-        "interleaved_one_f_one_b": _of_stages(_interleaved_one_f_one_b, 2),
-        "looped_bfs": _of_stages(_looped_bfs, 2),
-        "zero_bubble": _of_stages(_zero_bubble_h1),
-        "zero_bubble_h1": _of_stages(_zero_bubble_h1),
-        "zero_bubble_h2": _of_stages(_zero_bubble_h2),
-        "interleaved_zero_bubble": _of_stages(_interleaved_zero_bubble, 2),
-        "zbv": _of_stages(_zbv, 2),
-        "v_half": _of_stages(_v_half, 2),
-        "v_min": _of_stages(_v_min, 2),
-        "dualpipe": _of_stages(_dualpipe),
-        "dualpipe_v": _of_stages(_dualpipe_v, 2),
+        "grouped": _of_stages(_form_of_grouped),
+        "interleaved": _of_stages(_form_of_one_f_one_b),
+        "sequential": _of_stages(_form_of_sequential),
+        "gpipe": _of_stages(_form_of_gpipe),
+        "one_f_one_b": _of_stages(_form_of_one_f_one_b),
+        "eager_one_f_one_b": _of_stages(_form_of_eager_one_f_one_b),
+        "seq_one_f_one_b": _of_stages(_form_of_seq_one_f_one_b),
+        "chimera": _of_stages(_form_of_chimera),
+        "interleaved_one_f_one_b": _of_stages(_form_of_interleaved_one_f_one_b, 2),
+        "looped_bfs": _of_stages(_form_of_looped_bfs, 2),
+        "zero_bubble": _of_stages(_form_of_zero_bubble_h1),
+        "zero_bubble_h1": _of_stages(_form_of_zero_bubble_h1),
+        "zero_bubble_h2": _of_stages(_form_of_zero_bubble_h2),
+        "interleaved_zero_bubble": _of_stages(_form_of_interleaved_zero_bubble, 2),
+        "zbv": _of_stages(_form_of_zbv, 2),
+        "v_half": _of_stages(_form_of_v_half, 2),
+        "v_min": _of_stages(_form_of_v_min, 2),
+        "dualpipe": _of_stages(_form_of_dualpipe),
+        "dualpipe_v": _of_stages(_form_of_dualpipe_v, 2),
     }
 )
 """The closed forms, by the names of schedules.

@@ -30,22 +30,22 @@ def infer_copies(
         stage and micro-batch; or the first copy has no micro-batch.
     """
     stages = len(ipus)
-    places: dict[Task, tuple[int, ...]] = {}
+    ipus_of_tasks: dict[Task, tuple[int, ...]] = {}
     for ipu in sorted(orders):
         for task in orders[ipu]:
-            places[task] = (*places.get(task, ()), ipu)
-    phases = {task.phase for task in places}.difference(PHASES_BETWEEN)
+            ipus_of_tasks[task] = (*ipus_of_tasks.get(task, ()), ipu)
+    phases = {task.phase for task in ipus_of_tasks}.difference(PHASES_BETWEEN)
     of_all = [(phase, stage) for phase in Phase if phase in phases for stage in range(stages)]
     kinds = [*of_all, *sorted(between)]
     numbers: dict[Groups, int] = {tuple(tuple(sorted(group)) for group in ipus): 0}
     pattern: list[int] = []
     for number in range(micro_batches):
-        placing = [places.get(Task(stage, Phase.FORWARD, number)) for stage in range(stages)]
+        placing = [ipus_of_tasks.get(Task(stage, Phase.FORWARD, number)) for stage in range(stages)]
         for phase, stage in kinds:
             task = Task(stage, phase, number)
-            _check_task_place(name, places, task, placing[stage], ipus[stage])
-        found = tuple(group or () for group in placing)
-        pattern.append(numbers.setdefault(found, len(numbers)))
+            _check_task_place(name, ipus_of_tasks, task, placing[stage], ipus[stage])
+        copy_ipus = tuple(group or () for group in placing)
+        pattern.append(numbers.setdefault(copy_ipus, len(numbers)))
     if 0 not in pattern:
         raise ScheduleError(
             f"{name}: no micro-batch has its stages on the IPUs {ipus}",
@@ -61,23 +61,24 @@ def infer_copies(
 
 def _check_task_place(
     name: str,
-    places: Mapping[Task, tuple[int, ...]],
+    ipus_of_tasks: Mapping[Task, tuple[int, ...]],
     task: Task,
     group: tuple[int, ...] | None,
     first_copy: tuple[int, ...],
 ) -> None:
     """Raises if a task is nowhere, or not where its stage's forward task is."""
-    if task not in places:
+    if task not in ipus_of_tasks:
         raise ScheduleError(
             f"{name}: {task} is missing in the orders of all IPUs", fix="list every task once"
         )
-    if places[task] != group:
+    if ipus_of_tasks[task] != group:
         forward = task._replace(phase=Phase.FORWARD)
-        elsewhere = [(t, ipu) for t in (forward, task) for ipu in places.get(t, ())]
+        elsewhere = [(t, ipu) for t in (forward, task) for ipu in ipus_of_tasks.get(t, ())]
         foreign, ipu = next((pair for pair in elsewhere if pair[1] not in first_copy), elsewhere[0])
         raise ScheduleError(
             f"{name}: {foreign} in the order of IPU {ipu} is no task of this IPU: {task} is in the "
-            f"orders of the IPUs {list(places[task])}, {forward} in those of {list(group or ())}",
+            f"orders of the IPUs {list(ipus_of_tasks[task])}, {forward} in those of "
+            f"{list(group or ())}",
             fix="list all tasks of a stage and micro-batch in the orders of the same IPUs",
         )
 

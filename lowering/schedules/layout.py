@@ -89,10 +89,10 @@ class Layout:
         As ints, those of all kinds are small, though they grow with the square of the stages.
         """
         if kind not in self._known_before:
-            before = 0
+            earlier_bits = 0
             for needed in self.inputs_of_kind(*kind):
-                before |= self._kinds_before(needed) | 1 << self._number_of_kind(needed)
-            self._known_before[kind] = before
+                earlier_bits |= self._kinds_before(needed) | 1 << self._number_of_kind(needed)
+            self._known_before[kind] = earlier_bits
         return self._known_before[kind]
 
     def _number_of_kind(self, kind: Kind) -> int:
@@ -112,16 +112,16 @@ class Layout:
         """Returns the tasks whose results a task waits for."""
         stage, phase, number = task
         inputs = self.inputs_of_kind(phase, stage)
-        found = tuple(Task(other, needed, number) for needed, other in inputs)
+        needed_tasks = tuple(Task(needed_stage, needed, number) for needed, needed_stage in inputs)
         if self.segments == 1:
-            return found
+            return needed_tasks
         position = number % self.segments
         if phase == Phase.FORWARD and position:
-            return (*found, Task(stage, phase, number - 1))
+            return (*needed_tasks, Task(stage, phase, number - 1))
         is_last = position == self.segments - 1 or number == self.micro_batches - 1
         if phase == Phase.BACKWARD and not is_last:
-            return (*found, Task(stage, phase, number + 1))
-        return found
+            return (*needed_tasks, Task(stage, phase, number + 1))
+        return needed_tasks
 
     def row_of(self, task: Task) -> tuple[Row, int]:
         """Returns the row of a task, and its number in it, counted from 0."""

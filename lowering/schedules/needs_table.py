@@ -38,13 +38,15 @@ def read_needs(needs: Mapping[Any, Iterable[Any]] | None, stages: int) -> NeedsT
     if needs is None:
         return ()
     check_instance(needs, Mapping, "the argument `needs`")
-    given = {
-        _read_label(label): tuple(sorted({_read_label(other) for other in _read_entry(others)}))
-        for label, others in needs.items()
+    given_entries = {
+        _read_label(label): tuple(
+            sorted({_read_label(needed_label) for needed_label in _read_entry(needed_labels)})
+        )
+        for label, needed_labels in needs.items()
     }
-    check_needs_table(tuple(sorted(given.items())), stages)
+    check_needs_table(tuple(sorted(given_entries.items())), stages)
     forward = {
-        stage: given.get((Phase.FORWARD, stage), usual_needs(Phase.FORWARD, stage, stages))
+        stage: given_entries.get((Phase.FORWARD, stage), usual_needs(Phase.FORWARD, stage, stages))
         for stage in range(stages)
     }
     table: dict[Kind, tuple[Kind, ...]] = {
@@ -55,9 +57,11 @@ def read_needs(needs: Mapping[Any, Iterable[Any]] | None, stages: int) -> NeedsT
         )
         for stage in range(stages)
     }
-    table |= given
+    table |= given_entries
     different = {
-        kind: found for kind, found in table.items() if found != usual_needs(*kind, stages)
+        kind: needed_kinds
+        for kind, needed_kinds in table.items()
+        if needed_kinds != usual_needs(*kind, stages)
     }
     return tuple(sorted(different.items()))
 

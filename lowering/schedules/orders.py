@@ -77,16 +77,18 @@ def from_orders(
     progress_of_ipu: dict[int, Progress[Kind]] = {}
     for ipu, order in _orders_by_ipu(name, orders, stage_ipus).items():
         tasks[ipu], progress_of_ipu[ipu] = _read_order(name, ipu, order, kinds, micro_batches)
-    runs = {ipu: fold_repeated_ticks([(task,) for task in own]).runs for ipu, own in tasks.items()}
+    runs = {
+        ipu: fold_repeated_ticks([(task,) for task in order]).runs for ipu, order in tasks.items()
+    }
     own_stages = {
         ipu: {stage for stage, group in enumerate(stage_ipus) if ipu in group} for ipu in tasks
     }
-    found = {(task.phase, task.stage) for own in tasks.values() for task in own}
-    between = find_kinds_between(found)
-    if any(task.stage not in own_stages[ipu] for ipu, own in tasks.items() for task in own):
+    listed_kinds = {(task.phase, task.stage) for order in tasks.values() for task in order}
+    between = find_kinds_between(listed_kinds)
+    if any(task.stage not in own_stages[ipu] for ipu, order in tasks.items() for task in order):
         layout = infer_copies(name, tasks, stage_ipus, micro_batches, between)
     else:
-        needed = _kinds_needed(found, between, kinds)
+        needed = _kinds_needed(listed_kinds, between, kinds)
         _check_all_tasks_listed(name, progress_of_ipu, own_stages, micro_batches, needed)
         layout = Layout(micro_batches=micro_batches, copies=(stage_ipus,))
     layout = dc.replace(layout, segments=segments, between=between, needs_table=needs_table)
@@ -197,13 +199,13 @@ def _read_order(
 
 
 def _kinds_needed(
-    found: Collection[Kind], between: Collection[Kind], kinds: Iterable[Kind]
+    listed_kinds: Collection[Kind], between: Collection[Kind], kinds: Iterable[Kind]
 ) -> set[Kind]:
     """Returns the kinds that orders must have for every micro-batch.
 
     Without any weight gradients none is needed, nor is R, O or L in a stage that has none.
     """
-    splits = any(phase == Phase.WEIGHTS for phase, _ in found)
+    splits = any(phase == Phase.WEIGHTS for phase, _ in listed_kinds)
     optional = {*PHASES_BETWEEN, *(() if splits else (Phase.WEIGHTS,))}
     return {kind for kind in kinds if kind in between or kind[0] not in optional}
 

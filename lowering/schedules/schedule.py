@@ -97,11 +97,11 @@ class Schedule:
         phases = [Phase.FORWARD, *[Phase.BACKWARD] * self.training]
         runs = runs_of_ticks(self.ticks)
         tasks = (task for run in runs for tick in run.ticks for task in tick)
-        found = {(phase, stage) for stage, phase, _ in tasks}
-        if self.training and any(phase == Phase.WEIGHTS for phase, _ in found):
+        listed_kinds = {(phase, stage) for stage, phase, _ in tasks}
+        if self.training and any(phase == Phase.WEIGHTS for phase, _ in listed_kinds):
             phases.append(Phase.WEIGHTS)
         of_all = [(phase, stage) for phase in phases for stage in range(self.stages)]
-        between = find_kinds_between(found) if self.training else ()
+        between = find_kinds_between(listed_kinds) if self.training else ()
         rows = ((phase, stage) for phase in PHASES_BETWEEN for stage in range(self.stages))
         return (*of_all, *(kind for kind in rows if kind in between))
 

@@ -108,12 +108,12 @@ def add_schedule(name: str, build: Callable[..., Schedule], *, splits_backward: 
     Raises:
       ScheduleError: a name that a schedule of ipujax has, or that is no name of Python.
     """
-    known = {schedule.name: schedule for schedule in list_schedules()}
+    schedules_by_name = {schedule.name: schedule for schedule in list_schedules()}
     if not name.isidentifier():
         raise ScheduleError(
             f"{name!r} as the name of a schedule", fix="use letters, digits and underscores"
         )
-    if name in known and known[name].rank < _RANK_OF_USERS:
+    if name in schedules_by_name and schedules_by_name[name].rank < _RANK_OF_USERS:
         raise ScheduleError(
             f"a schedule of ipujax is named {name!r}", fix="register yours under another name"
         )

@@ -123,8 +123,8 @@ def _read_placing(text: str) -> Groups:
     return tuple(tuple(map(int, group.split(","))) for group in text.split("/"))
 
 
-def _read_copies(first: str, others: str | None) -> tuple[Groups, ...]:
-    return tuple(map(_read_placing, [first, *(others.split("|") if others else [])]))
+def _read_copies(first: str, other_copies: str | None) -> tuple[Groups, ...]:
+    return tuple(map(_read_placing, [first, *(other_copies.split("|") if other_copies else [])]))
 
 
 def _read_tick(line: str, number: int, source: str) -> Tick:

@@ -79,9 +79,9 @@ def _order_of_stage(stage: int, lead: int, micro_batches: int, segments: int) ->
         for task in (Task(stage, Phase.FORWARD, lead + number), backward(number))
     ]
     order.append(one_task_per_tick(steady, rounds, segments))
-    rest: list[Task] = []
+    last_tasks: list[Task] = []
     for number in range(rounds * segments, micro_batches):
         if lead + number < micro_batches:
-            rest.append(Task(stage, Phase.FORWARD, lead + number))
-        rest.append(backward(number))
-    return [*order, one_task_per_tick(rest)]
+            last_tasks.append(Task(stage, Phase.FORWARD, lead + number))
+        last_tasks.append(backward(number))
+    return [*order, one_task_per_tick(last_tasks)]

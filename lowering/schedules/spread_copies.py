@@ -37,8 +37,8 @@ def spread_copies(schedule: Schedule) -> Schedule:
 def _spread_run(layout: Layout, run: Run) -> list[Run]:
     """Returns a run with the stages of copies; in one round where its micro-batches change them."""
     if run.step % len(layout.copy_pattern):
-        whole = tuple(tick for number in range(run.times) for tick in run.ticks_of_round(number))
-        run = Run(whole)
+        unrolled = tuple(tick for number in range(run.times) for tick in run.ticks_of_round(number))
+        run = Run(unrolled)
     ticks = tuple(
         tuple(
             task._replace(stage=layout.copy_of(task.micro_batch) * layout.stages + task.stage)
@@ -64,9 +64,9 @@ def runs_forward_in_order(schedule: Schedule) -> bool:
 def count_micro_batches(schedule: Schedule, stage: int) -> int:
     """Returns how many micro-batches pass through a stage of a copy, numbered as above."""
     copy = stage // schedule.stages
-    whole, rest = divmod(schedule.micro_batches, len(schedule.copy_pattern))
+    whole_patterns, last_micro_batches = divmod(schedule.micro_batches, len(schedule.copy_pattern))
     pattern = schedule.copy_pattern
-    return whole * pattern.count(copy) + pattern[:rest].count(copy)
+    return whole_patterns * pattern.count(copy) + pattern[:last_micro_batches].count(copy)
 
 
 def fifo_depths(schedule: Schedule) -> list[int]:

@@ -95,9 +95,9 @@ class Task(NamedTuple):
 
 def find_kinds_between(kinds: Collection[Kind]) -> frozenset[Kind]:
     """Returns the kinds of R, O and L among others; a stage with one of O and L has both."""
-    found = {kind for kind in kinds if kind[0] in PHASES_BETWEEN}
-    moved = {stage for phase, stage in found if phase != Phase.RECOMPUTE}
-    return frozenset(found).union(
+    listed_kinds = {kind for kind in kinds if kind[0] in PHASES_BETWEEN}
+    moved = {stage for phase, stage in listed_kinds if phase != Phase.RECOMPUTE}
+    return frozenset(listed_kinds).union(
         (phase, stage) for stage in moved for phase in (Phase.OFFLOAD, Phase.LOAD)
     )
 

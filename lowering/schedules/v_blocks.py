@@ -101,11 +101,11 @@ def _times_of_passes(
         ([(Phase.BACKWARD, ipus - 1 - s) for s in half], 1 + turn),
     ]
     times: dict[Kind, int] = {}
-    now = 0
+    pass_start = 0
     for (kinds, wait), step in zip(passes, steps, strict=True):
-        now += wait
-        times.update({kind: now + step * number for number, kind in enumerate(kinds)})
-        now += step * (ipus - 1)
+        pass_start += wait
+        times.update({kind: pass_start + step * number for number, kind in enumerate(kinds)})
+        pass_start += step * (ipus - 1)
     return times
 
 
@@ -123,9 +123,9 @@ def _fill_with_weights(times: dict[Kind, int]) -> dict[Kind, int]:
     """Adds gradients of weights in the first tick that no round has another task in."""
     stages, filled = len(times) // 2, dict(times)
     for ipu in range(stages // 2):
-        own = (ipu, stages - 1 - ipu)
-        used = {time % 6 for (_, stage), time in times.items() if stage in own}
-        for stage in sorted(own, key=lambda stage: times[Phase.BACKWARD, stage]):
+        stages_of_ipu = (ipu, stages - 1 - ipu)
+        used = {time % 6 for (_, stage), time in times.items() if stage in stages_of_ipu}
+        for stage in sorted(stages_of_ipu, key=lambda stage: times[Phase.BACKWARD, stage]):
             time = times[Phase.BACKWARD, stage] + 1
             while time % 6 in used:
                 time += 1
