@@ -37,30 +37,20 @@ class Block:
 
 @dc.dataclass(frozen=True, slots=True)
 class BlockPipeline:
-    """What a block is repeated on.
+    """A pipeline on which a block is repeated.
 
     Attributes:
       places: the place of each stage, from 0: stages at one place share their IPUs.
       memory: the most micro-batches in flight at a place, of all its stages together.
-      copies: so many copies of the model's stages follow one another, each with its own
-        micro-batches.
     """
 
     places: Sequence[int]
     memory: int
-    copies: int = 1
 
     @property
     def round_ticks(self) -> int:
         """The ticks of a micro-batch at a place."""
         return 3 * len(self.places) // len(set(self.places))
-
-    def inputs_of(self, kind: Kind) -> list[Kind]:
-        """Returns the kinds of the tasks whose results a task reads."""
-        stages = len(self.places) // self.copies
-        phase, stage = kind
-        first = stage - stage % stages
-        return [(p, first + s) for p, s in inputs_of_task(phase, stage - first, stages)]
 
 
 def repeat_blocks(
@@ -70,7 +60,7 @@ def repeat_blocks(
 
     Many micro-batches repeat the steady state of few.
     """
-    few = min(micro_batches, len(pipeline.places) // pipeline.copies + 2 * pipeline.round_ticks)
+    few = min(micro_batches, len(pipeline.places) + 2 * pipeline.round_ticks)
     found = [ticks for block in blocks if (ticks := _follow_block(pipeline, block, few))]
     for ticks in sorted(found, key=len):
         repeated = _repeat_steady_state(pipeline, ticks, micro_batches - few)
@@ -85,7 +75,7 @@ def _follow_block(pipeline: BlockPipeline, block: Block, micro_batches: int) -> 
     for order in orders:
         if not block.reserves and _most_in_flight(order) > pipeline.memory:
             return None
-    inputs = {kind: pipeline.inputs_of(kind) for kind in block.times}
+    inputs = {kind: inputs_of_task(*kind, len(pipeline.places)) for kind in block.times}
     done = dict.fromkeys(block.times, 0)  # each kind runs in the order of micro-batches
     held = [0] * len(orders)
     last = [max(task.stage for task in order) for order in orders]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from lowering.schedules.dualpipe_order import FAR, build_order
+from lowering.schedules.orders import schedule_orders
 from lowering.schedules.schedule import Ipus, Schedule
 from lowering.schedules.schedule_registry import register_schedule
-from lowering.schedules.v_blocks import schedule_v
+from lowering.schedules.task import Phase, Task
+from lowering.schedules.ticks import Run
+from lowering.schedules.v_placement import is_unfolded, place_in_v
+from lowering.schedules.zero_bubble import zero_bubble
 
 
 @register_schedule(rank=78, folds_stages=True, splits_backward=True)
@@ -27,4 +32,23 @@ def dualpipe_v(
     Raises:
       ScheduleError: inference, an odd number of stages, or IPUs in another order.
     """
-    return schedule_v("dualpipe-v", stages, micro_batches, training, ipus, lambda p: p + 0.5)
+    stage_ipus = place_in_v("dualpipe-v", stages, micro_batches, training, ipus)
+    if is_unfolded(stage_ipus):
+        return zero_bubble(stages, micro_batches, training=training, ipus=stage_ipus)
+    orders = {
+        ipu: _order_of_place(place, stages, micro_batches)
+        for place, group in enumerate(stage_ipus[: stages // 2])
+        for ipu in group
+    }
+    return schedule_orders("dualpipe-v", orders, stage_ipus, micro_batches, training)
+
+
+def _order_of_place(place: int, stages: int, micro_batches: int) -> list[Run]:
+    """Returns the order of an IPU: micro-batches come from the far end at its second stage."""
+
+    def task_of(phase: Phase, end: int, number: int) -> Task:
+        return Task(stages - 1 - place if end == FAR else place, phase, number)
+
+    return build_order(
+        place, stages, near=micro_batches, far=micro_batches, task_of=task_of, step=1
+    )

@@ -25,10 +25,13 @@ class ClosedForm:
       bubble: seconds from the first to the last task of an IPU less its work, the most of all.
       memory: the most micro-batches that an IPU holds at once, from the start of their forward
         tasks to the end of the last of their gradients; a stage of v on an IPU counts 1/v.
+      exact: whether `bubble` is what an IPU idles, for the numbers that the schedule is made for;
+        else it is what its paper says of many IPUs.
     """
 
     bubble: float
     memory: float
+    exact: bool = True
 
 
 class Formula(Protocol):
@@ -165,6 +168,43 @@ def _interleaved_zero_bubble(n: _Numbers) -> ClosedForm:
     return ClosedForm(bubble=max(0.0, bubble), memory=min(n.m, n.p + (n.p - 1) / n.v))
 
 
+def _dualpipe(n: _Numbers) -> ClosedForm:
+    """DeepSeek-AI, arXiv 2412.19437.
+
+    Exact for an even P, an even number of at least 2 * P, and backward = forward >= weight. Their
+    table has as many weights' gradients in a pause, and a longer task for a forward and a backward
+    pass that overlap; here these are one after the other.
+    """
+    memory = min(n.m, n.p + 1 + n.p % 2)
+    return ClosedForm(bubble=(n.p / 2 - 1) * (n.f + n.b - n.w), memory=memory)
+
+
+def _dualpipe_v(n: _Numbers) -> ClosedForm:
+    """DeepSeek-AI, github.com/deepseek-ai/DualPipe.
+
+    Exact from 2 * P micro-batches on, for backward = forward >= weight.
+    """
+    bubble = (n.p - 1) * (n.f + n.b - n.w) / n.v
+    return ClosedForm(bubble=bubble, memory=min(n.m, n.p + 0.5))
+
+
+def _zbv(n: _Numbers) -> ClosedForm:
+    """Qi et al., arXiv 2405.15362, V-ZB for forward = backward = weight: a bubble of about 0."""
+    return ClosedForm(bubble=0.0, memory=min(n.m, n.p), exact=n.p == 1)
+
+
+def _v_half(n: _Numbers) -> ClosedForm:
+    """Qi et al., arXiv 2405.15362, for forward = backward = weight: a bubble of about p / 2m."""
+    memory = min(n.m, (n.p + 2) // 2)
+    return ClosedForm(bubble=n.p / 2 * n.all_tasks, memory=memory, exact=False)
+
+
+def _v_min(n: _Numbers) -> ClosedForm:
+    """Qi et al., arXiv 2405.15362, for forward = backward = weight: a bubble of about 2p / 3m."""
+    memory = min(n.m, (n.p + 4) // 3)
+    return ClosedForm(bubble=2 * n.p / 3 * n.all_tasks, memory=memory, exact=False)
+
+
 def _of_stages(rule: Callable[[_Numbers], ClosedForm], stages_per_ipu: int = 1) -> Formula:
     """Returns the closed form as a function of the model's stages."""
 
@@ -219,11 +259,14 @@ formulas: Mapping[str, Formula] = MappingProxyType(
         "zero_bubble_h1": _of_stages(_zero_bubble_h1),
         "zero_bubble_h2": _of_stages(_zero_bubble_h2),
         "interleaved_zero_bubble": _of_stages(_interleaved_zero_bubble, 2),
+        "zbv": _of_stages(_zbv, 2),
+        "v_half": _of_stages(_v_half, 2),
+        "v_min": _of_stages(_v_min, 2),
+        "dualpipe": _of_stages(_dualpipe),
+        "dualpipe_v": _of_stages(_dualpipe_v, 2),
     }
 )
-"""The closed forms that there are, by the names of schedules.
+"""The closed forms, by the names of schedules.
 
-Those in a V, and `dualpipe`, whose tasks do not overlap here, have none that is exact.
-
-Schedules that deal out stages have two on each IPU, as they do by themselves.
+Schedules that deal out stages have two on each IPU, as they do by themselves, and those in a V.
 """

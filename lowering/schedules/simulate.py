@@ -318,7 +318,8 @@ def _read_durations(schedule: Schedule, seconds: Seconds | None) -> dict[Kind, F
         length = seconds.get(phase)
         if length is None:
             raise ScheduleError(
-                f"`seconds` says nothing of {phase.name}", fix="give every phase a duration"
+                f"`seconds` says nothing of {phase.name}",
+                fix=f"give every phase a duration, this one as `{phase.value}`",
             )
         rows[phase] = _read_row(f"`seconds` for {phase.name}", length, schedule.stages)
     return {(phase, stage): rows[phase][stage] for phase, stage in schedule.kinds}

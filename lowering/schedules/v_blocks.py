@@ -1,4 +1,4 @@
-"""Schedules whose stages go to the last IPU and back: stage s and the last but s share an IPU."""
+"""Schedules in a V that repeat a building block under a limit of memory (arXiv 2405.15362)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ import functools
 from collections.abc import Callable
 
 from lowering.schedules.building_blocks import Block, BlockPipeline, repeat_blocks
-from lowering.schedules.schedule import (
-    Ipus,
-    Schedule,
-    check_distinct_ipus,
-    check_pipeline_sizes,
-    ipus_of_stages,
-)
+from lowering.schedules.schedule import Ipus, Schedule
 from lowering.schedules.schedule_errors import ScheduleError
 from lowering.schedules.task import Kind, Phase
 from lowering.schedules.ticks import Ticks
+from lowering.schedules.v_placement import is_unfolded, place_in_v
 from lowering.schedules.zero_bubble import zero_bubble
 
 
@@ -41,28 +36,10 @@ def schedule_v(
     Raises:
       ScheduleError: inference, or IPUs of another form.
     """
-    check_pipeline_sizes(stages, micro_batches, training)
-    if not training:
-        raise ScheduleError(
-            f"inference with the schedule {name}: without a backward pass it has nothing to split",
-            fix="use gpipe, which is a plain wave for inference",
-        )
-    if ipus is None and stages % 2:
-        raise ScheduleError(
-            f"the schedule {name} of {stages} stages, two on each IPU", fix="use an even number"
-        )
-    mapping = [min(s, stages - 1 - s) for s in range(stages)] if ipus is None else ipus
-    stage_ipus = ipus_of_stages(stages, mapping)
-    if len(set(stage_ipus)) == stages:  # nothing to fold
+    stage_ipus = place_in_v(name, stages, micro_batches, training, ipus)
+    if is_unfolded(stage_ipus):
         return zero_bubble(stages, micro_batches, training=training, ipus=stage_ipus)
     half = stages // 2
-    if stage_ipus != stage_ipus[::-1] or stages % 2:
-        raise ScheduleError(
-            f"the schedule {name} of {stages} stages on the IPUs {stage_ipus}",
-            fix=f"put stage s and stage {stages - 1} - s on the same IPU",
-        )
-    message = f"the schedule {name} on the IPUs {stage_ipus[:half]}: some are in several sets"
-    check_distinct_ipus(stage_ipus[:half], message, fix="use sets without a common IPU")
     return Schedule(
         name=name,
         stages=stages,

@@ -6,13 +6,12 @@ const LOOK_AHEAD = 48; // tasks of an IPU's order that may run before its first 
 
 /**
  * Follows blocks, and gives the ticks of the shortest; null if all need more memory. `places` are those of the stages,
- * `memory` is in stages of micro-batches, and a block is `{times: [[phase, stage, tick], ...], lazy}`. So many `copies` of
- * the stages follow one another, each with its own micro-batches.
+ * `memory` is in stages of micro-batches, and a block is `{times: [[phase, stage, tick], ...], lazy}`.
  */
-export function repeatBlocks(places, memory, blocks, microBatches, copies = 1) {
+export function repeatBlocks(places, memory, blocks, microBatches) {
   const round = (3 * places.length) / new Set(places).size;
   const few = Math.min(microBatches, 2 * places.length + 2 * round);
-  const found = blocks.map((block) => followBlock({ places, memory, copies }, block, few, round)).filter((ticks) => ticks?.length);
+  const found = blocks.map((block) => followBlock({ places, memory }, block, few, round)).filter((ticks) => ticks?.length);
   found.sort((a, b) => a.length - b.length);
   for (const ticks of found) {
     const repeated = repeatSteadyState(ticks, round, 3 * places.length, microBatches - few);
@@ -24,14 +23,14 @@ export function repeatBlocks(places, memory, blocks, microBatches, copies = 1) {
 const change = ({ phase }) => Number(phase === "F") - Number(phase === "W");
 const nameOf = ({ phase, stage, microBatch }) => `${phase} ${stage} ${microBatch}`;
 
-function followBlock({ places, memory, copies }, { times, lazy }, microBatches, round) {
+function followBlock({ places, memory }, { times, lazy }, microBatches, round) {
   const orders = ordersOfBlock(places, times, microBatches, round);
   if (orders.some((order) => needsMore(order, memory))) return null;
   const held = orders.map(() => 0);
   const done = new Set();
   const ticks = [];
   while (orders.some((order) => order.length)) {
-    const chosen = orders.map((order, place) => chooseTask(order, held[place], done, { stages: places.length / copies, memory, lazy }));
+    const chosen = orders.map((order, place) => chooseTask(order, held[place], done, { stages: places.length, memory, lazy }));
     const tick = chosen.filter(Boolean);
     if (!tick.length) return null; // what is needed next is out of sight
     chosen.forEach((task, place) => {
@@ -60,10 +59,9 @@ function chooseTask(order, heldBefore, done, { stages, memory, lazy }) {
   let [held, most, postponed] = [heldBefore, heldBefore, null];
   for (const task of order.slice(0, LOOK_AHEAD)) {
     const { phase, microBatch } = task;
-    const first = task.stage - (task.stage % stages); // of its copy
-    const inputs = inputsOf({ phase, stage: task.stage - first }, stages);
+    const inputs = inputsOf(task, stages);
     const hasRoom = phase !== "F" || most < memory;
-    const isReady = hasRoom && inputs.every(([input, stage]) => done.has(nameOf({ phase: input, stage: first + stage, microBatch })));
+    const isReady = hasRoom && inputs.every(([input, stage]) => done.has(nameOf({ phase: input, stage, microBatch })));
     if (isReady) {
       if (phase !== "W" || !lazy) return task;
       postponed ??= task;

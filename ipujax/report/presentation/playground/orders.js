@@ -1,11 +1,12 @@
 // The order of tasks of each IPU, schedule by schedule: the functions of lowering/schedules in JavaScript.
 
-import {chimera, dualpipe} from "./directions.js";
+import {chimera} from "./chimera.js";
+import {dualpipe, dualpipeV} from "./dualpipe.js";
+import {range} from "./numbers.js";
 import {scheduleV} from "./vblocks.js";
 
 const [F, B, W] = ["F", "B", "W"];
 
-const range = (end, from = 0) => Array.from({ length: Math.max(end - from, 0) }, (_, i) => from + i);
 const task = (phase, stage, microBatch) => ({ phase, stage, microBatch });
 const onePerIpu = (stages) => range(stages);
 const dealtOut = (stages) => range(stages).map((stage) => stage % (stages / 2));
@@ -219,7 +220,9 @@ export const SCHEDULES = {
     perIpu: 2,
     splits: true,
     placement: "v",
-    order: (stages, microBatches) => scheduleV(stages, microBatches, stages / 2 + 0.5),
+    bubble: ({ p, F, B, W }) => (p - 1) * (F + B - W) / 2,
+    holds: ({ p, m, F, B, W }) => m >= 2 * p && F === B && W <= F,
+    order: dualpipeV,
   },
   chimera: {
     title: "Chimera",
@@ -232,6 +235,8 @@ export const SCHEDULES = {
     title: "DualPipe",
     placement: "both ways",
     splits: true,
+    bubble: ({ p, F, B, W }) => (p / 2 - 1) * (F + B - W),
+    holds: ({ p, m, F, B, W }) => p % 2 === 0 && m % 2 === 0 && m >= 2 * p && F === B && W <= F,
     order: (stages, microBatches) => dualpipe(stages, microBatches, (...sizes) => splitWithLeads(...sizes, 1)),
   },
 };
