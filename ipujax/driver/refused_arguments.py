@@ -12,6 +12,7 @@ from ipujax.driver.call_arguments import Static
 from ipujax.ground import (
     FailedPreconditionError,
     check,
+    describe_mismatch,
     refuse_iterators,
     signature_text,
     suggest_split,
@@ -40,8 +41,9 @@ def refuse_wrong_call(
     try:
         signature.bind(*args, **kwargs)
     except TypeError as mismatch:
+        wrong = f"`{name}`: {describe_mismatch(signature, kwargs, mismatch)}"
         fix = f"call it as {name}{signature_text(signature)}"
-        raise check.type_error(f"`{name}`: {mismatch}", fix) from None
+        raise check.type_error(wrong, fix) from None
 
 
 def refuse_deleted_arrays(
@@ -60,12 +62,12 @@ def refuse_deleted_arrays(
         for path, leaf in tree_leaves_with_path(tree):
             if isinstance(leaf, jax.Array) and leaf.is_deleted():
                 raise FailedPreconditionError(
-                    f"{argument}{keystr(path)} of `{name}` has been deleted, as a call does with "
-                    "the arguments that it is told to donate",
+                    f"{argument}{keystr(path)} of `{name}` has been deleted, by an earlier call "
+                    "that donates it or by `.delete()`",
                     where=jaxpr.current_user_line(),
                     fix="pass what the last call returned in its place, or leave the argument out "
                     "of donate_argnums and donate_argnames",
-                )
+                ) from None
 
 
 def refuse_arguments_that_are_no_arrays(
@@ -93,7 +95,7 @@ def refuse_arguments_that_are_no_arrays(
                     f"{argument}{keystr(path)} of `{name}` is of type {type(leaf).__name__}, and "
                     "programs take arrays and numbers",
                     suggest_split(tree) or _FIX,
-                )
+                ) from None
 
 
 def _is_array(leaf: object) -> bool:

@@ -106,6 +106,7 @@ from .files import replace_file as replace_file
 from .function_parameters import parameter_names as parameter_names
 from .garbage import collect_garbage_seldom as collect_garbage_seldom
 from .guards import calling_frame as calling_frame
+from .guards import describe_mismatch as describe_mismatch
 from .guards import signature_text as signature_text
 from .host_trace import HostSpan as HostSpan
 from .host_trace import HostTrace as HostTrace

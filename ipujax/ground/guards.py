@@ -27,6 +27,7 @@ from ipujax.ground.errors import (
     PathError,
     UnknownKeyError,
 )
+from ipujax.ground.suggestions import suggest_closest_name
 
 if TYPE_CHECKING:
     from ipujax.ground.argument_checks import Checks
@@ -213,7 +214,8 @@ def _wrong_argument_error(
         bound_arguments = signature.bind(*args, **kwargs).arguments
     except TypeError as mismatch:
         return check.type_error(
-            f"{name}: {mismatch}", f"call it as {name}{signature_text(signature)}"
+            f"{name}: {describe_mismatch(signature, kwargs, mismatch)}",
+            f"call it as {name}{signature_text(signature)}",
         )
     for parameter, value in annotations.iterate_arguments(signature, bound_arguments):
         argument = f"{parameter.name} of {name}"
@@ -256,6 +258,20 @@ def _path_error(name: str, error: OSError, check: Checks) -> IPUError:
     refusal = kind(base_error.what, where=base_error.where, fix=base_error.fix)
     refusal.errno, refusal.strerror, refusal.filename = error.errno, base_error.what, error.filename
     return refusal
+
+
+def describe_mismatch(
+    signature: inspect.Signature, kwargs: Mapping[str, object], mismatch: TypeError
+) -> str:
+    """Returns why a call does not fit: an unknown keyword first, since it may be misspelt."""
+    parameters = signature.parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return str(mismatch)
+    unknown = next((name for name in kwargs if name not in parameters), None)
+    if unknown is None:
+        return str(mismatch)
+    hint = suggest_closest_name(unknown, parameters)
+    return f"got an unexpected keyword argument {unknown!r}{hint}"
 
 
 def signature_text(signature: inspect.Signature) -> str:

@@ -89,12 +89,15 @@ def equations_of_stages(function: TracedFunction) -> list[jaxpr.JaxprEqn]:
 def _variables_with_parameters_and_elements(
     function: TracedFunction,
 ) -> tuple[set[jaxpr.Var], set[jaxpr.Var] | None]:
-    """Returns what depends on parameters, and on the micro-batch: None if there is none."""
+    """Returns the variables that depend on parameters, and those on elements of the micro-batch.
+
+    The second is None if no argument is split.
+    """
     eqns, leaves = function.closed.jaxpr.eqns, function.leaves_by_variable()
-    whole = [v for v, a in leaves.items() if a.role in (Role.DIFFERENTIATED, Role.WHOLE)]
-    others = [v for v, a in leaves.items() if a.role in (Role.SPLIT, Role.FOLDED)]
-    with_elements = pipelines.variables_depending_on(eqns, others) if others else None
-    return pipelines.variables_depending_on(eqns, whole), with_elements
+    parameters = [v for v, a in leaves.items() if a.role in (Role.DIFFERENTIATED, Role.WHOLE)]
+    elements = [v for v, a in leaves.items() if a.role in (Role.SPLIT, Role.FOLDED)]
+    with_elements = pipelines.variables_depending_on(eqns, elements) if elements else None
+    return pipelines.variables_depending_on(eqns, parameters), with_elements
 
 
 def list_steps(function: TracedFunction, eqns: Sequence[jaxpr.JaxprEqn]) -> list[Step]:

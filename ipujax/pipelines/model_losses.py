@@ -12,7 +12,7 @@ from ipujax.planner import check
 
 @runtime_checkable
 class PlannedModel(Protocol):
-    """What a `Model` of `ipu.frontends` has."""
+    """A model as plans use it: a `Model` of `ipu.frontends` is one."""
 
     variables: dict[str, Any]
 

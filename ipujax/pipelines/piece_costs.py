@@ -26,7 +26,7 @@ TARGET = machine.IPU2
 
 @dc.dataclass(frozen=True)
 class PieceCosts:
-    """The costs of some equations on one micro-batch.
+    """The cost of a group of equations on one micro-batch.
 
     Attributes:
       forward: seconds of the forward pass.
@@ -78,8 +78,8 @@ class Piece:
         smooth = [i for i, aval in enumerate(avals) if _is_smooth(aval)]
         inputs = [i for i in smooth if not self.is_parameter[i]]
 
-        def pull_back(wanted: Sequence[int], *flat: Any) -> Any:
-            results, pullback = self._differentiate(flat[: len(avals)], wanted)
+        def pull_back(differentiated: Sequence[int], *flat: Any) -> Any:
+            results, pullback = self._differentiate(flat[: len(avals)], differentiated)
             return results, pullback(list(flat[len(avals) :]))
 
         return [
@@ -91,23 +91,24 @@ class Piece:
     def _run(self, *flat: Any) -> list[Any]:
         return jaxpr.run_equations(self.closed.jaxpr, self.closed.consts, flat)
 
-    def _differentiate(self, flat: Sequence[Any], wanted: Sequence[int]) -> tuple[Any, Any]:
+    def _differentiate(self, flat: Sequence[Any], differentiated: Sequence[int]) -> tuple[Any, Any]:
         """Returns the smooth results, and the function that pulls their cotangents back."""
 
         def run(*chosen: Any) -> list[Any]:
             values = list(flat)
-            for number, value in zip(wanted, chosen, strict=True):
+            for number, value in zip(differentiated, chosen, strict=True):
                 values[number] = value
             return list(filter(_is_smooth, self._run(*values)))
 
-        return jax.vjp(run, *(flat[number] for number in wanted))
+        return jax.vjp(run, *(flat[number] for number in differentiated))
 
-    def _find_what_waits(self) -> tuple[float, tuple[tuple[int, float], ...]]:
-        """Returns the bytes that are left for the backward pass, beside the parameters.
+    def _measure_kept_values(self) -> tuple[float, tuple[tuple[int, float], ...]]:
+        """Measures what is kept for the backward pass, without the parameters.
 
-        And which arguments and results are among that, as `PieceCosts.kept`.
+        Returns:
+          Its bytes, and the arguments and results among it, as `PieceCosts.kept`.
         """
-        found: list[tuple[float, tuple[tuple[int, float], ...]]] = []
+        measured: list[tuple[float, tuple[tuple[int, float], ...]]] = []
 
         def run(*flat: Any) -> None:
             smooth = [i for i, x in enumerate(flat) if _is_smooth(x)]
@@ -118,12 +119,12 @@ class Piece:
             outside = dict(enumerate(flat)) | dict(
                 zip(self._smooth_results(), results, strict=True)
             )
-            known = {id(x): number for number, x in reversed(outside.items()) if id(x) in sizes}
-            kept_outside = tuple((number, sizes[key]) for key, number in known.items())
-            found.append((sum(sizes.values()), kept_outside))
+            numbers = {id(x): number for number, x in reversed(outside.items()) if id(x) in sizes}
+            kept_outside = tuple((number, sizes[key]) for key, number in numbers.items())
+            measured.append((sum(sizes.values()), kept_outside))
 
         jax.eval_shape(run, *map(_shape_of, self.closed.in_avals))
-        return found[0]
+        return measured[0]
 
     def _smooth_results(self) -> list[int]:
         """Returns the numbers of the results that have derivatives, after those of arguments."""
@@ -143,7 +144,7 @@ class Piece:
         forward, with_inputs, with_all = seconds
         with_inputs = max(with_inputs, forward)
         with_all = max(with_all, with_inputs)
-        waiting, kept = self._find_what_waits()
+        waiting, kept = self._measure_kept_values()
         return PieceCosts(
             forward, with_inputs - forward, with_all - with_inputs, waiting, space, kept
         )

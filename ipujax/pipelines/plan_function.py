@@ -126,12 +126,12 @@ def plan(
         _require_places_to_cut(function, arguments)
         costs_of_count[count] = choose_costs(costs, function)
     try:
-        found = find_plan(costs_of_count, arguments.restart(), given)
+        plan = find_plan(costs_of_count, arguments.restart(), given)
     except PlanError as error:
         if error.nearest is not None:
             error.nearest = _name_lines(error.nearest, functions[error.nearest.micro_batches])
         raise
-    return _name_lines(found, functions[found.micro_batches])
+    return _name_lines(plan, functions[plan.micro_batches])
 
 
 def read_plan_arguments(
@@ -215,7 +215,7 @@ def segment_call(
     wrapped = ValueAndGrad(settings, argnums, has_aux, "mean")
     leaves, structure = jax.tree.flatten(tuple(args))
     numbers = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.ShapeDtypeStruct)]
-    found: list[SegmentedFunction] = []
+    segmented: list[SegmentedFunction] = []
 
     def trace(*values: jax.Array) -> None:
         for number, value in zip(numbers, values, strict=True):
@@ -227,11 +227,11 @@ def segment_call(
                 f"`{function.name}` has marks of stages, which a plan would not follow",
                 "leave out the `with ipu.scopes.pipeline_stage(...)`, and let the plan cut it",
             )
-        found.append(cut_into_segments(function))
+        segmented.append(cut_into_segments(function))
 
     with name_definition_line(fun):
         jax.eval_shape(trace, *(leaves[number] for number in numbers))
-    return found[0]
+    return segmented[0]
 
 
 def _require_places_to_cut(function: SegmentedFunction, arguments: SearchArguments) -> None:
@@ -270,8 +270,8 @@ def choose_costs(
     return costs
 
 
-def _name_lines(found: Plan, function: SegmentedFunction) -> Plan:
-    """Returns a plan with the lines of its stages, and of what function it is."""
+def _name_lines(plan: Plan, function: SegmentedFunction) -> Plan:
+    """Adds to a plan the source lines of its stages, and the digest of its function."""
     parts = function.segments
     stages = tuple(
         dc.replace(
@@ -279,6 +279,6 @@ def _name_lines(found: Plan, function: SegmentedFunction) -> Plan:
             first=parts[stage.segments[0]].first or parts[stage.segments[0]].scope,
             last=parts[stage.segments[1] - 1].last or parts[stage.segments[1] - 1].scope,
         )
-        for stage in found.stages
+        for stage in plan.stages
     )
-    return dc.replace(found, stages=stages, digest=function.traced.digest)
+    return dc.replace(plan, stages=stages, digest=function.traced.digest)

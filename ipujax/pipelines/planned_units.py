@@ -121,15 +121,15 @@ def _trace_function(
     """Traces a function of one micro-batch; runs nothing."""
     settings = StagedSettings(function=fun, micro_batches=1, batch_argnums=tuple(split))
     leaves, structure = jax.tree.flatten(tuple(args))
-    found: list[TracedFunction] = []
+    traced: list[TracedFunction] = []
 
     def trace(*leaves: jax.Array) -> None:
         trained = (0,) if differentiates else ()
         arguments = settings.assign_roles(structure.unflatten(leaves), {}, trained, trained)
-        found.append(trace_micro_batch(fun, arguments, has_loss=differentiates, has_aux=False))
+        traced.append(trace_micro_batch(fun, arguments, has_loss=differentiates, has_aux=False))
 
     jax.eval_shape(trace, *leaves)
-    return found[0]
+    return traced[0]
 
 
 def _cut_into_units(

@@ -238,7 +238,7 @@ class PipelineRequest:
 
     @property
     def recomputation_conflict(self) -> str:
-        """What is wrong with the mode of recomputation under this schedule; "" if nothing is."""
+        """The message for a recomputation mode that the schedule lacks; "" if it has the mode."""
         return find_recomputation_conflict(self.recomputation_mode, self._chosen_schedule)
 
     # --- the weight update ------------------------------------------------------------------------

@@ -84,11 +84,11 @@ class TaskProblem:
 
 @dc.dataclass(frozen=True)
 class SolvedTasks:
-    """What the solver has found.
+    """The starts of tasks that the solver found, and a bound for all schedules.
 
     Attributes:
       starts: the start of each task; None if no schedule was found.
-      lower_bound: what every schedule takes.
+      lower_bound: the time that every schedule takes at least.
       round: the start and end of a round that may be repeated.
     """
 
@@ -214,19 +214,19 @@ def order_tasks(
     """
     starts = solved.starts or {}
     begin, end = solved.round
-    more = micro_batches - problem.micro_batches
+    added = micro_batches - problem.micro_batches
     orders: dict[int, list[schedules.Run]] = {}
     for ipu in sorted(set(problem.ipus)):
-        own = sorted((t for t in starts if problem.ipus[t.stage] == ipu), key=starts.__getitem__)
-        before = [task for task in own if starts[task] < begin]
-        repeated = [task for task in own if begin <= starts[task] < end]
+        tasks = sorted((t for t in starts if problem.ipus[t.stage] == ipu), key=starts.__getitem__)
+        before = [task for task in tasks if starts[task] < begin]
+        repeated = [task for task in tasks if begin <= starts[task] < end]
         later = [
-            Task(stage, phase, number + more)
-            for stage, phase, number in own[len(before) + len(repeated) :]
+            Task(stage, phase, number + added)
+            for stage, phase, number in tasks[len(before) + len(repeated) :]
         ]
         orders[ipu] = [
             schedules.one_task_per_tick(before),
-            schedules.one_task_per_tick(repeated, 1 + more, 1),
+            schedules.one_task_per_tick(repeated, 1 + added, 1),
             schedules.one_task_per_tick(later),
         ]
     return orders

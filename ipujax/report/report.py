@@ -183,7 +183,7 @@ class Report:
 
     @property
     def compute_sets(self) -> Sequence[machine.ComputeSet]:
-        """What a call executes, in order, tile by tile; () in reports from files.
+        """The compute sets of a call, in order, tile by tile; () in reports from files.
 
         Each has `.name .ipu .vertices .runs .tile_cycles .cycles`: `vertices` and `tile_cycles`
         (the vertices alone) are int64 [tiles] of one run; `cycles` is with launch and sync. Where
@@ -196,7 +196,7 @@ class Report:
 
     @property
     def exchanges(self) -> Sequence[machine.Exchange]:
-        """What moves between the tiles of an IPU or of several, in order; () in reports from files.
+        """The exchanges between tiles, of an IPU or of several, in order; () in reports from files.
 
         Each has `.name .ipu .runs .cycles .received_bytes .sent_bytes`, the last two int64 [tiles]
         of one run: an element that leaves a tile is sent once, one that a tile needs is received

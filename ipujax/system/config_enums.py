@@ -76,7 +76,7 @@ class SchedulingAlgorithm(enum.Enum):
 
 
 class StochasticRoundingBehaviour(enum.Enum):
-    """How later releases of the original say which operations round stochastically.
+    """The operations that round stochastically, as later releases of the original name them.
 
     Attributes:
       OFF: none; as False.

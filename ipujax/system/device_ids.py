@@ -37,12 +37,12 @@ class Ipu:
 
     @property
     def number_in_machine(self) -> int:
-        """Its number in its IPU-Machine, 0 to 3."""
+        """The number of the IPU in its IPU-Machine, 0 to 3."""
         return 3 - self.index % 4
 
     @property
     def address(self) -> str:
-        """Where it is, in words."""
+        """The PCI address of the IPU, or its IPU-Machine and number there, for messages."""
         return self.pci_domain or f"{self.ipu_machine} IPU {self.number_in_machine}"
 
 
@@ -61,7 +61,7 @@ class ListedDevice:
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What `gc-info -l` lists: a machine of 16 IPUs, a pod, or a partition of one.
+    """A machine of 16 IPUs, a pod, or a partition of one, as `gc-info -l` lists it.
 
     Attributes:
       partition: its name.

@@ -36,7 +36,7 @@ class Aval(ShapedValue, Protocol):
 
     @property
     def weak_type(self) -> bool:
-        """Whether the dtype is that of a Python number, and gives way to others."""
+        """Whether the dtype is a Python number's, which the dtype of another operand overrides."""
         ...
 
     def update(

@@ -24,7 +24,7 @@ Effects: TypeAlias = AbstractSet[Effect]
 
 
 class _AvalOfArray:
-    """What the avals of an array and of a Ref to one both tell."""
+    """The attributes that the avals of an array and of a Ref to one share."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -103,7 +103,7 @@ class Traceback(Protocol):
 
 
 class SourceInfo(Protocol):
-    """Where an equation comes from."""
+    """The source lines and the name stack of an equation."""
 
     traceback: Traceback | None
     name_stack: NameStack
@@ -154,7 +154,7 @@ class JaxprEqn:
 
 
 class _Signature:
-    """What an open and a closed jaxpr both tell."""
+    """The attributes that an open and a closed jaxpr share."""
 
     @property
     def constvars(self) -> list[Var]: ...

@@ -83,7 +83,7 @@ class _KeyBuilder:
                 eqn.primitive,  # not its name: two libraries may call theirs the same
                 eqn.ctx,
                 tuple(map(key_of_atom, eqn.invars)),
-                self.key_of_parameters(self.counted_parameters(eqn)),
+                self.key_of_parameters(self.parameters_in_key(eqn)),
                 tuple((key_of_atom(var), var.aval) for var in eqn.outvars),
             )
             for eqn in jaxpr.eqns
@@ -95,8 +95,8 @@ class _KeyBuilder:
             tuple(map(_Itself, closed.consts)),
         )
 
-    def counted_parameters(self, eqn: JaxprEqn) -> dict[str, Any]:
-        """Returns the parameters of an equation that its key tells apart."""
+    def parameters_in_key(self, eqn: JaxprEqn) -> dict[str, Any]:
+        """Returns the parameters of an equation that are part of its key."""
         return eqn.params if self.is_of_derivatives else params_without_derivative_rules(eqn)
 
     def key_of_parameters(self, params: dict[str, Any]) -> tuple[Any, ...]:

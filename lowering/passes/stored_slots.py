@@ -13,7 +13,7 @@ from lowering.ops import Storage
 
 @dc.dataclass(frozen=True, slots=True)
 class StoredWay:
-    """Where a value is stored, and how."""
+    """The IPU and the storage in which a value is kept."""
 
     ipu: IpuId
     storage: Storage

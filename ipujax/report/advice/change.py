@@ -26,10 +26,10 @@ class Source:
 
 
 class ModelMemory:
-    """What models of one program share.
+    """Caches what several models of one program compute alike.
 
     Attributes:
-      known: what the machine model found.
+      known: the parts of programs that the machine model has costed.
       num_lowered: how many programs were lowered for them.
     """
 

@@ -49,7 +49,7 @@ class ProgramIndex:
 
     @functools.cached_property
     def can_be_rescheduled(self) -> bool:
-        """Whether other schedules could run the tasks of the pipelines: no stage has copies."""
+        """Whether another schedule could run the tasks: no pipeline has copies of stages."""
         return all(len(node.schedule.copies) == 1 for node in self.pipelines)
 
     @functools.cached_property

@@ -19,7 +19,7 @@ _TYPE = re.compile(r"\s\S*\[.*")
 
 @dc.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What belongs together in two reports, and by what their calls are compared.
+    """Pairs of operations in two reports, and the unit of work by which calls are compared.
 
     Attributes:
       work: the work of each call, where it is known and differs; else None.
