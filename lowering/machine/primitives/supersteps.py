@@ -61,8 +61,7 @@ def _require_tiles(step: Superstep, target: Target) -> None:
         last = max(last, int(np.flatnonzero(step.vertices.array).max(initial=-1)) + 1)
     if last > tiles:
         raise TargetError(
-            f"'{step.name}' is on tile {last - 1}, and programs on {target.name} have {tiles} "
-            "tiles",
+            f"'{step.name}' is on tile {last - 1}, and programs have {tiles} tiles of each IPU",
             fix="put it on other tiles, or choose a chip, or fewer I/O tiles, so that it is there",
         )
 

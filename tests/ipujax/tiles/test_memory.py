@@ -143,7 +143,7 @@ def test_a_chip_of_fewer_tiles_is_an_error() -> None:
         return tiles.put_sharded(x, (0, 1300)).array
 
     lowered = ipu.compile(run).lower(ROWS)
-    with pytest.raises(ValueError, match="tile 1300, and programs on ipu1 have 1216"):
+    with pytest.raises(ValueError, match="tile 1300, and programs have 1216"):
         lowered.report("ipu1")
 
 
