@@ -23,7 +23,6 @@ from ipujax.poplar.codelets import Codelet, Field
 from ipujax.poplar.cpp_compiler import (
     compile_library,
     has_wide_accesses,
-    needs_one_thread,
     preprocess,
     refuse_what_hosts_lack,
     split_words,
@@ -36,6 +35,7 @@ from ipujax.poplar.cpp_source import (
     find_vertex_classes,
     read_tokens,
 )
+from ipujax.poplar.cpp_threads import needs_one_thread
 from ipujax.poplar.exceptions import (
     check,
     graph_object_creation_error,

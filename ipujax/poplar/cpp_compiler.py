@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import itertools
 import os
 import re
 import shlex
@@ -32,9 +31,6 @@ _CHECKS_OF_ALIGNMENT = ("-fsanitize=alignment", "-fno-sanitize-recover=alignment
 _WIDE_ACCESS = re.compile(r"(?:float|half|u?char|u?short|u?int)[248]|reinterpret_cast|vector_size")
 SHOWN_LINES = 40
 _ERROR = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: .*$", re.M)
-_SHARED_BY_THREADS = {"static", "thread_local"}
-_NEVER_CHANGES = {"const", "constexpr", "inline"}
-_PRINTS = {"printf", "puts", "putchar", "cout", "cerr"}
 _OTHER_OUTPUT = re.compile(r"-o|--output|-[ES]$|-M")
 _ASSEMBLY = {"asm", "__asm__", "__asm"}
 _TARGET = re.compile(r'\btarget\s*\(\s*"(?:supervisor|worker)"\s*\)')
@@ -115,15 +111,6 @@ def refuse_what_hosts_lack(tokens: Sequence[Token]) -> None:
 def has_wide_accesses(tokens: Sequence[Token]) -> bool:
     """Returns whether a text may read or write several elements at once."""
     return any(_WIDE_ACCESS.fullmatch(token.text) for token in tokens)
-
-
-def needs_one_thread(tokens: Sequence[Token]) -> bool:
-    """Returns whether vertices may share variables, or an order in which they print."""
-    words = [token.text for token in tokens]
-    return any(word in _PRINTS for word in words) or any(
-        word in _SHARED_BY_THREADS and next_word not in _NEVER_CHANGES
-        for word, next_word in itertools.pairwise(words)
-    )
 
 
 @functools.cache
