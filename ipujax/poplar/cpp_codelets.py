@@ -52,6 +52,7 @@ PLAIN_FIELDS = "plain fields"
 """The hidden field with the bytes of the plain fields, which vertices keep from run to run."""
 
 WORD_BYTES = 4
+_MOST_WORDS = 63  # fields of which a call says whether they begin at a word, bits of a number
 
 _READS, _WRITES = (0, 2), (1, 2)  # of poplar::Access
 _WIDE = {"DOUBLE": np.float64, "LONGLONG": np.int64, "UNSIGNED_LONGLONG": np.uint64}
@@ -354,7 +355,8 @@ def _run_batch(
             shape = group.shape_of(name)
             results[name] = jax.ShapeDtypeStruct((count, *shape.shape), shape.dtype)
     call = jax.ffi.ffi_call(vertex.target, [*results.values()], vmap_method="sequential")
-    words = [_begins_at_word(group, name) for name in fields if name != PLAIN_FIELDS]
+    connected = [name for name in fields if name != PLAIN_FIELDS][:_MOST_WORDS]
+    words = [_begins_at_word(group, name) for name in connected]
     label = f"codelet '{group.codelet.name}' in '{group.vertices[0].compute_set.name}'"
     written = call(
         *call_operands,

@@ -211,3 +211,21 @@ def test_within_a_function_the_error_names_codelet_compute_set_field_and_vertex(
         match=r"codelet 'Slow' in 'slow' writes outside of field '[yz]' \(vertex 2 of group 0\)",
     ):
         compiled(np.array([5, 5, 1001, 5], i32))
+
+
+def test_a_codelet_may_have_more_fields_than_a_number_has_bits() -> None:
+    fields = "".join(f"Input<float> x{i}; " for i in range(70))
+    text = f"class Many : public Vertex {{ public: {fields} Output<float> sum;"
+    text += " bool compute() { *sum = *x0 + *x63 + *x69; return true; } };"
+    graph = make_graph()
+    graph.addCodelets(io.StringIO(HEAD + text))
+    inputs = add_tensor(graph, np.arange(70, dtype=f32), "inputs", 0)
+    total = add_tensor(graph, np.zeros(1, f32), "total", 0)
+    graph.createHostRead("total", total)
+    compute_set = graph.addComputeSet("cs")
+    connections = {f"x{i}": inputs[i] for i in range(70)}
+    vertex = graph.addVertex(compute_set, "Many", {**connections, "sum": total[0]})
+    graph.setTileMapping(vertex, 0)
+    engine = make_engine(graph, program.Execute(compute_set))
+    engine.run(0)
+    assert engine.readTensor("total", np.zeros(1, f32)) == [132]

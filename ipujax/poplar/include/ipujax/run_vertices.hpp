@@ -169,14 +169,15 @@ public:
   Type vertex{};
   TileMemory memory;
 
-  // `words` has a bit for each field: whether it begins at a whole word.
+  // `words` has a bit for each of the first fields: whether it begins at a whole word.
   explicit ConnectedVertex(const RowSizes &sizes, std::int64_t words = -1) {
     std::size_t number = 0;
     forConnected([&](const char *name, auto connected, auto &) {
       using Traits = decltype(connected);
+      const bool beginsAtWord = number < 63 && (words >> number & 1);
       for (const std::int64_t size : sizes[number])
         memory.add(name, size * sizeof(typename Traits::Element),
-                   Traits::alignment < 4 && (words >> number & 1) ? 4 : Traits::alignment);
+                   Traits::alignment < 4 && beginsAtWord ? 4 : Traits::alignment);
       ++number;
     });
     memory.allocate();
