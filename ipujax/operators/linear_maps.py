@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 
+from ipujax.operators.closed_over import lift_closed_over
 from lowering import jaxpr, ops
 
 Arrays = Sequence[jax.Array]
@@ -26,9 +27,19 @@ def run_linear_map(
       operands: those in which it is.
     """
     count = len(fixed)
+    lifted, closed_over, _ = lift_closed_over(
+        lambda *arrays: function(arrays[:count], arrays[count:]), (*fixed, *operands)
+    )
+    all_fixed = (*fixed, *closed_over)
+    num_fixed = len(all_fixed)
 
-    def run(*arrays: jax.Array) -> Arrays:
-        return function(arrays[:count], arrays[count:])
+    def run(*arrays: jax.Array) -> list[jax.Array]:
+        return lifted(*arrays[:count], *arrays[num_fixed:], *arrays[count:num_fixed])
 
-    body = jaxpr.make_jaxpr(run)(*fixed, *operands)
-    return ops.linear_map_p.bind(*fixed, *operands, body=body, num_fixed=count, transpose=transpose)
+    def transpose_operands(arrays: Arrays, cotangents: Arrays) -> Arrays:
+        return transpose(arrays[:count], cotangents)
+
+    body = jaxpr.make_jaxpr(run)(*all_fixed, *operands)
+    return ops.linear_map_p.bind(
+        *all_fixed, *operands, body=body, num_fixed=num_fixed, transpose=transpose_operands
+    )

@@ -196,3 +196,24 @@ def test_a_vmap_over_steps_is_refused(transform: Any) -> None:
 
     with pytest.raises(ipu.poplar.poplar_error, match=r"vmap.*further axis"):
         transform(run)(np.stack([X, X], 1) if transform not in (jax.jacfwd, jax.jacrev) else X)
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit, ipu.compile])
+def test_a_rule_may_close_over_traced_values(transform: Any) -> None:
+    def run(x: jax.Array, scale: jax.Array) -> jax.Array:
+        @tiles.vertex(cycles=5)
+        def square(row: jax.Array) -> jax.Array:
+            return row**2
+
+        square.defvjp(lambda operands, cotangent: (scale * operands[0] * cotangent,))
+        return tiles.map(square, tiles.put_sharded(x, T)).array.sum()
+
+    def change(x: jax.Array, scale: jax.Array) -> jax.Array:
+        return jax.jvp(lambda x: run(x, scale), (x,), (jnp.cos(x),))[1]
+
+    scale = jnp.float32(3)
+    expected = scale * X * jnp.cos(X)
+    np.testing.assert_allclose(transform(change)(X, scale), expected.sum(), rtol=1e-5)
+    np.testing.assert_allclose(transform(jax.grad(run))(X, scale), scale * X, rtol=1e-5)
+    of_scale = transform(jax.grad(change, 1))(X, scale)
+    np.testing.assert_allclose(of_scale, (X * jnp.cos(X)).sum(), rtol=1e-5)
