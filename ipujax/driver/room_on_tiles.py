@@ -34,11 +34,12 @@ def require_room_on_tiles(report: Report) -> None:
             if tensor.alive_at(step)
         ]
         on_tile = sorted((pair for pair in on_tile if pair[0]), key=lambda pair: -pair[0])
+        lines = [tensor.origin for _, tensor in on_tile if tensor.origin]
         raise OutOfMemoryError(
             f"out of memory: tile {tile} of IPU {ipu} would hold {held:,} bytes of what is put "
             f"there by hand, and has {limit:,}\n"
             + "\n".join(f"  alive: {_describe(*pair)}" for pair in on_tile[:_NAMED])
-            + f"\n  where: {on_tile[0][1].origin}",
+            + "".join(f"\n  where: {line}" for line in lines[:1]),
             report=report,
             fix="put it on more tiles, or let tiles hold more with the engine option "
             '{"debug.allowOutOfMemory": "true"}',

@@ -368,13 +368,29 @@ def _run_batch(
 
 
 def _begins_at_word(group: VertexGroup, name: str) -> bool:
-    """Returns whether all rows of a field begin at a whole word: variables do on each tile."""
+    """Returns whether all rows of a field begin at a whole word: a variable's part of a tile does.
+
+    Those parts hold the elements in their order.
+    """
+    element_bytes = group.codelet.fields[name].type.size
+    if element_bytes % WORD_BYTES == 0:
+        return True
     ends = np.cumsum((0, *group.rows[name]))[:-1]
     elements = group.elements[name].reshape(len(group.vertices), -1)
-    first = elements[:, ends[ends < elements.shape[1]]]
-    starts = np.asarray(group.vertices[0].compute_set.graph.starts)
-    offsets = first - starts[np.searchsorted(starts, first, side="right") - 1]
-    return bool((offsets * group.codelet.fields[name].type.size % WORD_BYTES == 0).all())
+    first = elements[:, ends[ends < elements.shape[1]]].reshape(-1)
+    graph = group.vertices[0].compute_set.graph
+    numbers = np.searchsorted(graph.starts, first, side="right") - 1
+    for number in np.unique(numbers):
+        variable = graph.variables[number]
+        tiles = graph.tile_of[variable.start : variable.start + variable.size]
+        order = np.argsort(tiles, kind="stable")
+        begins = np.searchsorted(tiles[order], tiles[order])
+        offsets = np.empty(variable.size, np.int64)
+        offsets[order] = np.arange(variable.size) - begins
+        of_rows = offsets[first[numbers == number] - variable.start]
+        if (of_rows * element_bytes % WORD_BYTES).any():
+            return False
+    return True
 
 
 def explain_failure(error: Exception, groups: Iterable[VertexGroup]) -> poplar_error | None:

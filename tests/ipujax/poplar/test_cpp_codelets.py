@@ -314,23 +314,24 @@ def test_vectors_wider_than_a_field_is_aligned_to_are_found(
         engine.run()  # a second time, too
 
 
+TWOS = """
+class Twos : public Vertex {
+public:
+  Input<Vector<half>> x;
+  Output<Vector<half>> y;
+  bool compute() {
+    auto *from = reinterpret_cast<const half2 *>(&x[0]);
+    auto *to = reinterpret_cast<half2 *>(&y[0]);
+    for (unsigned i = 0; i < x.size() / 2; ++i) to[i] = from[i] + from[i];
+    return true;
+  }
+};
+"""
+
+
 @pytest.mark.parametrize("first", [0, 1, 2])
 def test_slices_that_begin_at_a_word_may_be_read_by_words(first: int) -> None:
-    graph = make_graph(
-        """
-        class Twos : public Vertex {
-        public:
-          Input<Vector<half>> x;
-          Output<Vector<half>> y;
-          bool compute() {
-            auto *from = reinterpret_cast<const half2 *>(&x[0]);
-            auto *to = reinterpret_cast<half2 *>(&y[0]);
-            for (unsigned i = 0; i < x.size() / 2; ++i) to[i] = from[i] + from[i];
-            return true;
-          }
-        };
-        """
-    )
+    graph = make_graph(TWOS)
     x = add_tensor(graph, np.arange(10, dtype=np.float16), "x")
     y = add_tensor(graph, np.zeros(4, np.float16), "y")
     fields = {"x": x.slice(first, first + 4), "y": y}
@@ -340,6 +341,17 @@ def test_slices_that_begin_at_a_word_may_be_read_by_words(first: int) -> None:
         return
     engine = run_vertex(graph, "Twos", fields)
     np.testing.assert_array_equal(engine.readTensor("y"), 2 * np.arange(first, first + 4))
+
+
+def test_what_begins_a_tiles_part_of_a_variable_may_be_read_by_words() -> None:
+    """Tile 0 holds three elements, so that the slice of tile 1 begins at an odd one."""
+    graph = make_graph(TWOS)
+    x = add_tensor(graph, np.arange(7, dtype=np.float16), "x")
+    y = add_tensor(graph, np.zeros(4, np.float16), "y")
+    graph.setTileMapping(x.slice(0, 3), 0)
+    graph.setTileMapping(x.slice(3, 7), 1)
+    engine = run_vertex(graph, "Twos", {"x": x.slice(3, 7), "y": y})
+    np.testing.assert_array_equal(engine.readTensor("y"), 2 * np.arange(3, 7))
 
 
 def test_constructors_may_be_declared_alone_as_poplars_compiler_defines_them() -> None:

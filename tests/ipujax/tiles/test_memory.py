@@ -138,6 +138,14 @@ def test_a_tile_over_its_limit_is_an_error(engine: Any) -> None:
     assert jax.jit(chain)(x).tiles == T  # outside of compiled code there are no tiles
 
 
+def test_the_error_names_a_line_where_an_argument_is_on_tiles_too() -> None:
+    rows = tiles.TileArray(np.zeros((2, 100_000), np.float32), T)
+    with pytest.raises(ipu.errors.OutOfMemoryError) as caught:
+        ipu.compile(lambda x: tiles.map(double, x))(rows)
+    (where,) = [line for line in str(caught.value).splitlines() if "where:" in line]
+    assert "test_memory.py:" in where
+
+
 def test_a_chip_of_fewer_tiles_is_an_error() -> None:
     def run(x: jax.Array) -> Any:
         return tiles.put_sharded(x, (0, 1300)).array
