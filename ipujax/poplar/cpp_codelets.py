@@ -182,7 +182,7 @@ class CppSource:
         refuse_what_hosts_lack(tokens)
         self._has_vectors = has_wide_accesses(tokens)
         self._has_loops = any(token.text == "loop" for token in tokens)
-        self._runs_alone = needs_one_thread(tokens)
+        self._runs_alone = needs_one_thread([token.text for token in tokens])
         self.classes = {each.name: each for each in find_vertex_classes(tokens)}
         self._preprocessed = drop_declared_constructors(self._preprocessed, self.classes.values())
 

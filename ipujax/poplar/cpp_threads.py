@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from ipujax.poplar.cpp_source import Token
-
 _STATIC = {"static", "thread_local"}
 _NEVER_CHANGES = {"const", "constexpr"}
 _PRINTS = {"printf", "fprintf", "puts", "fputs", "putchar", "cout", "cerr"}
@@ -14,12 +12,14 @@ _NO_VARIABLE = {"using", "typedef", "template", "static_assert", "namespace", "f
 _TYPES = {"class", "struct", "union", "enum"}
 
 
-def needs_one_thread(tokens: Sequence[Token]) -> bool:
+def needs_one_thread(words: Sequence[str]) -> bool:
     """Returns whether vertices may share variables, or an order in which they print.
 
     What may be either, a variable or the declaration of a function, counts as a variable.
+
+    Args:
+      words: the words and signs of the text.
     """
-    words = [token.text for token in tokens]
     return (
         not _PRINTS.isdisjoint(words)
         or any(_is_variable(statement) for statement in _statements_of_namespaces(words))

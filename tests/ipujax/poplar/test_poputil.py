@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from ipujax import poplar
-from ipujax.poplar import popops, poputil
-from ipujax.poplar.program import Sequence
+from ipujax.poplar import popops, poputil, program
 from tests.ipujax.poplar.building_graphs import add_tensor, make_graph
 
 TILES = 1472
@@ -54,7 +53,11 @@ def test_on_a_virtual_graph_tensors_lie_on_its_tiles_alone() -> None:
     tensor = graph.addVariable(poplar.FLOAT, [64], "t")
     poputil.mapTensorLinearly(part, tensor)
     drawn = popops.reduce(
-        part, tensor.reshape([32, 2]), [1], popops.ReduceParams(popops.Operation.ADD), Sequence()
+        part,
+        tensor.reshape([32, 2]),
+        [1],
+        popops.ReduceParams(popops.Operation.ADD),
+        program.Sequence(),
     )
     for each, tiles in ((tensor, [100, 101]), (drawn, [100])):
         mapping = graph.getTileMapping(each)
