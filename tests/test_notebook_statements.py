@@ -376,7 +376,7 @@ def test_plans_are_what_the_texts_say(seen: Read) -> None:
     assert max(four, eight) < 10
     assert sixteen < 50  # the search has four seconds
     _, eight, sixteen = cuts.numbers(r"as on four IPUs: \{4: (\S+), 8: (\S+), 16: (\S+)\}")
-    assert 1 < eight < sixteen < 4
+    assert 1 < eight < sixteen < 5  # with more memory there are better schedules
     held, slower = cuts.numbers(r"fullest IPU holds (\d+)% of before; .* (\S+) x the time")
     assert held <= 60
     assert slower > 1

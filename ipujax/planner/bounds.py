@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -71,9 +72,10 @@ class StageTables:
 
 
 def least_seconds_of_any_cut(alternative: Alternative) -> float:
-    """Returns a bound on the seconds of all cuts: no IPU does less than its share of all work.
+    """Returns a bound on the seconds of all cuts, the largest number if parameters do not fit.
 
-    Besides, a micro-batch passes all segments forward and backward.
+    No IPU does less than its share of all work; a micro-batch passes all segments forward and
+    backward; and what waits meanwhile must fit in the memory of all IPUs together.
     """
     costs, segments = alternative.stage_costs, len(alternative.stage_costs.costs)
     begin, end = np.array([0]), np.array([segments])
@@ -82,7 +84,30 @@ def least_seconds_of_any_cut(alternative: Alternative) -> float:
         for take in (costs.forward, costs.backward, costs.weight, costs.update)
     )
     work = alternative.timed.micro_batches * (forward + backward + weight)
-    return max((work + update) / alternative.num_ipus, forward + backward)
+    shared_work = (work + update) / alternative.num_ipus
+    return max(shared_work, forward + backward, _least_seconds_by_waiting(alternative))
+
+
+def _least_seconds_by_waiting(alternative: Alternative) -> float:
+    """Returns a bound on the seconds of all cuts from the bytes that wait for backward passes.
+
+    What a segment keeps of a micro-batch waits while all segments behind it run forward and
+    backward. All these bytes times their seconds, by the seconds of an update, are what waits in
+    the mean (Little's law), and no IPU has less room than for its own mean.
+    """
+    costs, memory = alternative.stage_costs, alternative.memory
+    if costs.recompute or alternative.offload or np.isinf(memory).any():
+        return 0.0
+    passed = costs.prefixes["forward"] + costs.prefixes["backward"]
+    waiting = np.diff(costs.prefixes["least activations"]) @ (passed[-1] - passed[:-1])
+    starts = np.arange(len(costs.costs))
+    least_work_space = costs.workspace_bytes(starts, starts + 1).min()
+    fixed = costs.prefixes["parameters"][-1] + len(memory) * least_work_space
+    room = memory.sum() * (1 + ROUNDING) - fixed
+    if room <= 0:
+        # Less than inf: where nothing fits, the plan that lacks least may be among these.
+        return sys.float_info.max if waiting > 0 else 0.0
+    return float(alternative.timed.micro_batches * waiting / room) * (1 - EXCESS)
 
 
 def least_seconds_by_sums(alternative: Alternative) -> float:

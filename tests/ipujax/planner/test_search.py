@@ -204,3 +204,12 @@ def test_no_cut_of_more_segments_is_faster(number: int, examples: int, most_segm
         check_against_all(*case)
 
     check_case()
+
+
+def test_what_waits_bounds_the_time_of_all_schedules() -> None:
+    """What segment i keeps waits 2 * (8 - i) seconds: 72 byte seconds of each micro-batch."""
+    costs = Costs([1.0] * 8, [1.0] * 8, activation_bytes=[1.0] * 8)
+    only = {"recompute": False, "offload": False, "budget_seconds": 1e-9}
+    plan = search(costs, ipus=2, micro_batches=64, memory=4.0, **only)
+    shared_work, waiting = 64 * 16 / 2, 64 * 72 / (2 * 4.0)
+    assert shared_work < waiting * (1 - 1e-6) <= plan.lower_bound <= plan.seconds
