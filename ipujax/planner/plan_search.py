@@ -23,8 +23,8 @@ from lowering import schedules as _schedules
 _OF_A_LONG_SEARCH = 0.05  # of the budget, which the first of each kind need there
 _FIRST_MOVES = 0.03  # of the budget, in which the segments of one of them are moved
 _OF_THRIFTY_CUTS = 0.3  # of the budget, in which those that need little memory are looked at
-_OF_ROUGH_CUTS = 0.5  # of the budget, in which rough cuts are found
-_OF_GOOD_CUTS = 0.75  # of the budget, after which those that nearly are the best come first
+_OF_ROUGH_CUTS = 0.8  # of the budget, in which rough cuts are found
+_OF_GOOD_CUTS = 0.9  # of the budget, after which those that nearly are the best come first
 _FIRST_TURN = 0.5  # seconds in which the fastest cut of an alternative is sought before the next
 _SLOW = 2.0  # times the least bound, a cut is slow for lack of memory
 _FAR = 1.3  # times the bound of an alternative, its best cut that is known tells little
