@@ -79,7 +79,7 @@ class TimedSchedule:
 
     @property
     def shares_ipus(self) -> bool:
-        """Whether IPUs have several stages."""
+        """True where an IPU has several stages."""
         return len(set(self.device_mapping)) < len(self.device_mapping)
 
     def _order_tasks_by_ipu(self) -> list[list[tuple[int, schedules.Phase]]]:
@@ -268,12 +268,14 @@ class Alternative:
         starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
         costs = self.stage_costs
         needed = sum_by_ipu(costs.parameter_bytes(starts, ends), self.device_mapping)
-        left, again = costs.left_bytes(starts, ends), costs.again_bytes(starts, ends)
-        space = costs.workspace_bytes(starts, ends)
+        waiting, recomputed = costs.left_bytes(starts, ends), costs.again_bytes(starts, ends)
+        work_space = costs.workspace_bytes(starts, ends)
         for ipu, moments in enumerate(self.moments):
             stages = list(moments.stages)
-            kept = moments.waiting @ left[stages] + moments.working @ again[stages]
-            needed[ipu] += kept.max(axis=0) + space[stages].max(axis=0)
+            bytes_at_moments = (
+                moments.waiting @ waiting[stages] + moments.working @ recomputed[stages]
+            )
+            needed[ipu] += bytes_at_moments.max(axis=0) + work_space[stages].max(axis=0)
         return needed.T
 
     def fits_in_memory(self, cuts: Cuts) -> np.ndarray:
@@ -293,11 +295,11 @@ def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alte
       arguments: what may be chosen.
     """
     names = arguments.names
-    known = [one for one in schedules.list_schedules() if one.is_plain]
-    known = [one for one in known if names is None or one.name in names]
+    kinds = [kind for kind in schedules.list_schedules() if kind.is_plain]
+    kinds = [kind for kind in kinds if names is None or kind.name in names]
     if costs.weight is None:
-        known = [one for one in known if not one.splits_backward]
-    names_of_known = frozenset(schedules.spell_schedule_name(one.name) for one in known)
+        kinds = [kind for kind in kinds if not kind.splits_backward]
+    names_of_known = frozenset(schedules.spell_schedule_name(kind.name) for kind in kinds)
     stage_costs = {
         (again, splits): StageCosts(costs, again, splits)
         for again in arguments.recompute
@@ -310,7 +312,7 @@ def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alte
         if total % count or count > arguments.ipus:
             continue
         most_ipus = min(arguments.ipus // count, len(costs))
-        for registered, used in itertools.product(known, range(1, most_ipus + 1)):
+        for registered, used in itertools.product(kinds, range(1, most_ipus + 1)):
             for mapping in _list_device_mappings(registered, used, len(costs)):
                 others = names_of_known - {schedules.spell_schedule_name(registered.name)}
                 timed = TimedSchedule(registered, mapping, total // count, others)

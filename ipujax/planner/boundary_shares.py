@@ -63,8 +63,8 @@ class BoundaryShares:
 
     def add_cut(self, cut: np.ndarray) -> None:
         """Lets boundaries of mixtures be where those of a cut are, or near."""
-        around = np.arange(-_REACH, _REACH + 1)
-        positions = np.clip(cut[:, None] + around, 0, self._considered.shape[1] - 1)
+        offsets = np.arange(-_REACH, _REACH + 1)
+        positions = np.clip(cut[:, None] + offsets, 0, self._considered.shape[1] - 1)
         self._considered[np.arange(len(cut))[:, None], positions] = True
         self._considered &= self._reachable
 

@@ -17,7 +17,7 @@ EXCESS = 1e-9
 
 
 class StageTables:
-    """Which stages fit in memory, and the cuts that are best in one simple respect.
+    """The stages that fit in memory, and the cuts that are best in one simple respect.
 
     Args:
       alternative: all choices but the cut.

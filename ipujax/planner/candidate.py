@@ -103,13 +103,15 @@ class Candidate:
         if self._bounds is None:
             return
         graph = StageGraph(StageTables(self.alternative).possible)
-        found, least = find_good_cut(self.alternative, graph, self._bounds, limit, is_out_of_time)
+        found_cut, least = find_good_cut(
+            self.alternative, graph, self._bounds, limit, is_out_of_time
+        )
         self.least = max(self.least, least)
-        self._keep_faster(found)
+        self._keep_faster(found_cut)
 
-    def _keep_faster(self, found: FoundCut) -> None:
-        if found.seconds < self.found.seconds:
-            self.found = found
+    def _keep_faster(self, found_cut: FoundCut) -> None:
+        if found_cut.seconds < self.found.seconds:
+            self.found = found_cut
 
     @property
     def least_of_rest(self) -> float:

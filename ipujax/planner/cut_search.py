@@ -269,8 +269,8 @@ class _FastestCutSearch:
         bounds = known.restrict_to(graph)
         bounds.tighten(graph, self.limit, _ROUNDS_OF_PART, self._is_out_of_time, may_give_up=True)
         if bounds.cuts:
-            found = move_boundaries(self._alternative, np.array(bounds.cuts))
-            self._keep_best(found.cut, found.seconds)
+            moved_cut = move_boundaries(self._alternative, np.array(bounds.cuts))
+            self._keep_best(moved_cut.cut, moved_cut.seconds)
         if bounds.seconds >= self.limit * (1 - ROUNDING):
             return ()
         graph = self._rule_out(graph, bounds)

@@ -97,21 +97,21 @@ def read_given_cuts(consider: Any, arguments: SearchArguments) -> tuple[GivenCut
 def _read_cut(entry: Any, arguments: SearchArguments) -> GivenCut:
     if not isinstance(entry, Mapping):
         raise _refuse(f"is a {type(entry).__name__}")
-    given = cast("Mapping[str, Any]", entry)
-    if unknown := [key for key in given if key not in _KEYS]:
+    fields = cast("Mapping[str, Any]", entry)
+    if unknown := [key for key in fields if key not in _KEYS]:
         raise _refuse(f"has {unknown[0]!r}, and may have {', '.join(_KEYS)}")
-    points: Any = given.get("stages", ())
+    points: Any = fields.get("stages", ())
     points = points.cut_points if isinstance(points, Plan) else points
     points = check.require_sequence(points, "stages of a considered cut", "ints")
     points = [check.require_integer(point, "an entry of stages", 1) for point in points]
     if any(second <= first for first, second in itertools.pairwise(points)):
         raise _refuse(f"has the cut points {points}, which do not ascend")
-    mapping = _read_mapping(given.get("device_mapping"), len(points) + 1, arguments.ipus)
-    known = {one.name: one for one in _schedules.list_schedules() if one.is_plain}
-    name = check.require_one_of(given.get("schedule", "one_f_one_b"), [*known], "schedule")
-    (replicas,) = read_counts("replicas", given.get("replicas", 1))
+    mapping = _read_mapping(fields.get("device_mapping"), len(points) + 1, arguments.ipus)
+    plain_kinds = {kind.name: kind for kind in _schedules.list_schedules() if kind.is_plain}
+    name = check.require_one_of(fields.get("schedule", "one_f_one_b"), [*plain_kinds], "schedule")
+    (replicas,) = read_counts("replicas", fields.get("replicas", 1))
     default = arguments.micro_batches[0] // replicas
-    (micro_batches,) = read_counts("micro_batches", given.get("micro_batches", default))
+    (micro_batches,) = read_counts("micro_batches", fields.get("micro_batches", default))
     if micro_batches * replicas not in arguments.micro_batches:
         raise _refuse(
             f"has {micro_batches} micro-batches and {replicas} replicas, and micro_batches are "
@@ -119,10 +119,10 @@ def _read_cut(entry: Any, arguments: SearchArguments) -> GivenCut:
         )
     if (max(mapping) + 1) * replicas > arguments.ipus:
         raise _refuse(f"needs {max(mapping) + 1} IPUs for each of {replicas} replicas")
-    (recompute,) = read_flags("recompute", given.get("recompute", False))
-    (offload,) = read_flags("offload", given.get("offload", False))
+    (recompute,) = read_flags("recompute", fields.get("recompute", False))
+    (offload,) = read_flags("offload", fields.get("offload", False))
     return GivenCut(
-        tuple(points), mapping, known[name], micro_batches, replicas, recompute, offload
+        tuple(points), mapping, plain_kinds[name], micro_batches, replicas, recompute, offload
     )
 
 

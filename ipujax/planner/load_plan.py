@@ -84,7 +84,7 @@ def _read_considered(reader: FieldReader, entry: Any) -> Considered:
         recompute=reader.read_flag(fields["recompute"], "recompute"),
         offload=reader.read_flag(fields["offload"], "offload"),
         stages=reader.read_number(fields["stages"], "stages", is_count=True),
-        cut_points=tuple(reader.read_number(one, "a segment", is_count=True) for one in points),
+        cut_points=tuple(reader.read_number(point, "a segment", is_count=True) for point in points),
         seconds=None if seconds is None else reader.read_number(seconds, "seconds"),
         fullest_bytes=reader.read_number(fields["fullest_bytes"], "fullest_bytes"),
         why=reader.read_text(fields["why"], "why"),

@@ -15,7 +15,7 @@ Cuts = np.ndarray
 
 @dc.dataclass(frozen=True, eq=False)
 class PairTables:
-    """What all possible stages take, float64 [starts, ends]; inf in what is an empty stage.
+    """The seconds and bytes of all possible stages, float64 [starts, ends]; inf for empty stages.
 
     Attributes:
       work: seconds of all its tasks on one micro-batch.
@@ -30,7 +30,7 @@ class PairTables:
 
 @dc.dataclass(frozen=True, eq=False)
 class StageCosts:
-    """What stages of some costs take.
+    """The seconds and bytes of the stages of some costs.
 
     All methods take arrays of positions, 0 to the number of segments, and give float64 arrays of
     the same shape.

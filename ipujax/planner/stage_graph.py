@@ -23,7 +23,7 @@ from ipujax.planner.task_times import (
 
 @dc.dataclass(frozen=True, eq=False)
 class StageSums:
-    """What each stage adds to a sum: a number for where it begins, and one for where it ends.
+    """The numbers that each stage adds to a sum: one for its begin, and one for its end.
 
     Attributes:
       entering: float64 [stages, segments + 1]: for the segment with which it begins.
@@ -121,13 +121,13 @@ class StageGraph:
     def count_cuts(self) -> np.ndarray:
         """Counts the cuts with a boundary at a segment, float64 [stages + 1, segments + 1]."""
         stages, positions = self.possible.shape[:2]
-        before, after = np.zeros((2, stages + 1, positions))
-        before[0, 0] = after[stages, -1] = 1.0
+        cuts_before, cuts_after = np.zeros((2, stages + 1, positions))
+        cuts_before[0, 0] = cuts_after[stages, -1] = 1.0
         for stage in range(stages):
-            before[stage + 1] = before[stage] @ self.possible[stage]
+            cuts_before[stage + 1] = cuts_before[stage] @ self.possible[stage]
         for stage in reversed(range(stages)):
-            after[stage] = self.possible[stage] @ after[stage + 1]
-        return before * after
+            cuts_after[stage] = self.possible[stage] @ cuts_after[stage + 1]
+        return cuts_before * cuts_after
 
     def find_bottleneck(self, tables: Sequence[PathTable]) -> tuple[np.ndarray, float]:
         """Finds the cut whose stages force the least, by what the worst of them forces.

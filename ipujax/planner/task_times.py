@@ -35,7 +35,7 @@ COLUMNS = 9
 
 
 class _Link(NamedTuple):
-    """What a task waits for.
+    """The tasks that a task waits for.
 
     Attributes:
       before: the number of the task before it on its IPU; -1 for the first.
@@ -131,19 +131,19 @@ class TaskTimes:
 
     def _source(self, phase: schedules.Phase, stage: int) -> int | None:
         """Returns the stage on another IPU whose task of this phase a task waits for."""
-        other = {schedules.Phase.FORWARD: stage - 1, schedules.Phase.BACKWARD: stage + 1}.get(
+        source = {schedules.Phase.FORWARD: stage - 1, schedules.Phase.BACKWARD: stage + 1}.get(
             phase, -1
         )
-        if not 0 <= other < len(self._ipus) or self._ipus[other] == self._ipus[stage]:
+        if not 0 <= source < len(self._ipus) or self._ipus[source] == self._ipus[stage]:
             return None
-        return other
+        return source
 
     def _is_awaited(self, phase: schedules.Phase, stage: int) -> bool:
         """Returns whether a task on another IPU waits for one of these."""
-        other = {schedules.Phase.FORWARD: stage + 1, schedules.Phase.BACKWARD: stage - 1}.get(
+        reader = {schedules.Phase.FORWARD: stage + 1, schedules.Phase.BACKWARD: stage - 1}.get(
             phase, -1
         )
-        return 0 <= other < len(self._ipus) and self._ipus[other] != self._ipus[stage]
+        return 0 <= reader < len(self._ipus) and self._ipus[reader] != self._ipus[stage]
 
     def compute_makespans(self, times: StageTimes) -> np.ndarray:
         """Computes when the last task ends.
@@ -213,8 +213,8 @@ class TaskTimes:
             number = source if source >= 0 else before
         number = first
         while number >= 0:
-            own = self._tasks_of_ipu[self._entries[number].ipu]
-            later = own[bisect.bisect_left(own, number) :]
+            tasks_of_ipu = self._tasks_of_ipu[self._entries[number].ipu]
+            later = tasks_of_ipu[bisect.bisect_left(tasks_of_ipu, number) :]
             last = max(filter(self._ends_elsewhere, later), default=later[-1])
             for task in later[: later.index(last) + 1]:
                 counts[self._links[task].stage, self._links[task].column] += 1
