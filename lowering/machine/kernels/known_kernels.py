@@ -95,13 +95,13 @@ class KnownKernels:
 
     def cost_of_run(self, run: KernelRun, settings: KernelSettings) -> KernelCost:
         """Returns the cost of a kernel; equal kernels, lines included, are modelled once."""
-        branch_bytes = tuple(
-            run.branches[id(eqn)].tobytes()
-            for eqn in (walk_equations(run.kernel.jaxpr) if run.branches else ())
+        branches = tuple(
+            (position, run.branches[id(eqn)].tobytes())
+            for position, eqn in enumerate(walk_equations(run.kernel.jaxpr) if run.branches else ())
             if id(eqn) in run.branches
         )
-        listing = self._number_of_listing(run, branch_bytes, settings)
-        iteration = run.iteration if branch_bytes else None
+        listing = self._number_of_listing(run, branches, settings)
+        iteration = run.iteration if branches else None
         stand_ins = use_stand_ins(run.operands)
         key = listing, self._number_of(settings.target), iteration, stand_ins
         key_of_leaving = key, self._number_of((settings.host, run.collectives))
@@ -124,12 +124,12 @@ class KnownKernels:
         return self._costs_on_tiles[tiles_key]
 
     def _number_of_listing(
-        self, run: KernelRun, branch_bytes: tuple[bytes, ...], settings: KernelSettings
+        self, run: KernelRun, branches: tuple[tuple[int, bytes], ...], settings: KernelSettings
     ) -> int:
         """Returns the number of a kernel's listing, in which its products have their plans."""
         structure = self._structure_of(run.kernel)
         options = (run.plans, settings.target) if structure.is_planned else None
-        rest = structure.number, run.directions, branch_bytes, settings.reorders
+        rest = structure.number, run.directions, branches, settings.reorders
         if (options, rest) not in self._numbers_of_listings:
             key = rest if options is None else (*rest, run.plans.without_proportions)
             listing = self._listings_without_proportions.get(key)

@@ -101,6 +101,34 @@ def test_a_branch_costs_as_often_as_it_runs(spread):
     assert product.runs == 3
 
 
+def test_equal_kernels_may_count_for_different_branches():
+    """On IPU 0 a counter decides on the large product, on IPU 1 on the small one."""
+
+    def compute(x, a, b):
+        x = lax.cond(a % 4 == 0, lambda x: x @ x, lambda x: x, x)
+        part = x[:32, :32]
+        x = lax.cond(b % 4 == 0, lambda x: x.at[:32, :32].set(part @ part), lambda x: x, x)
+        return x, a + 1, b + 1, x[0, 0].astype(jnp.int32)
+
+    def fn(x):
+        def body(carry, _):
+            following = []
+            for ipu, (x, a, b, *_) in enumerate(carry):
+                with shard(ipu):
+                    x, *counted, told = compute(x, a, b)
+                counters = (told, counted[1]) if ipu else (counted[0], told)
+                following.append((x, *counters, *counted))
+            return following, None
+
+        begin = [(x, *[jnp.int32(0)] * 4)] * 2
+        return lax.scan(body, begin, None, length=LENGTH)[0]
+
+    operations = modelled(lowered(fn, M, ipus=2)).operations
+    runs = {(op.ipu, op.name.split()[1]): op.runs for op in operations if "dot_general" in op.name}
+    large, small = "float32[64,64]", "float32[32,32]"
+    assert runs == {(0, large): 3, (0, small): 12, (1, large): 12, (1, small): 3}
+
+
 def test_optimizers_that_accumulate_exchange_once_per_update():
     """Two weights, twelve mini-batches, four of them per update: three updates."""
     optimizer = CrossReplicaGradientAccumulationOptimizerV2(optax.sgd(0.1), 4)
