@@ -29,10 +29,6 @@ class Progress(Generic[Key]):
         """Returns whether a task has run."""
         return micro_batch < self.count[kind] or micro_batch in self.beyond[kind]
 
-    def count_tasks_run(self, kind: Key) -> int:
-        """Returns how many tasks of a kind have run."""
-        return self.count[kind] + len(self.beyond[kind])
-
     def record_task(self, kind: Key, micro_batch: int) -> None:
         """Records a task that has not run before."""
         beyond = self.beyond[kind]
