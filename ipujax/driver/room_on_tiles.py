@@ -27,7 +27,7 @@ def require_room_on_tiles(report: Report) -> None:
         fullest = max(_find_fullest_tiles(tensors), default=None)
         if fullest is None or fullest[0] <= limit:
             continue
-        held, tile, step = fullest
+        bytes_on_tile, tile, step = fullest
         on_tile = [
             (int(tensor.mapping.bytes_per_tile()[tile]), tensor)
             for tensor in tensors
@@ -36,8 +36,8 @@ def require_room_on_tiles(report: Report) -> None:
         on_tile = sorted((pair for pair in on_tile if pair[0]), key=lambda pair: -pair[0])
         lines = [tensor.origin for _, tensor in on_tile if tensor.origin]
         raise OutOfMemoryError(
-            f"out of memory: tile {tile} of IPU {ipu} would hold {held:,} bytes of what is put "
-            f"there by hand, and has {limit:,}\n"
+            f"out of memory: tile {tile} of IPU {ipu} would hold {bytes_on_tile:,} bytes of what "
+            f"is put there by hand, and has {limit:,}\n"
             + "\n".join(f"  alive: {_describe(*pair)}" for pair in on_tile[:_NAMED])
             + "".join(f"\n  where: {line}" for line in lines[:1]),
             report=report,
@@ -53,18 +53,18 @@ def _is_by_hand(tensor: machine.Lifetime) -> bool:
 
 def _find_fullest_tiles(tensors: Sequence[machine.Lifetime]) -> Iterator[tuple[int, int, int]]:
     """Yields (bytes, tile, step) of the fullest tile whenever a tensor begins to live."""
-    always = [tensor for tensor in tensors if tensor.first is None]
-    others = [tensor for tensor in tensors if tensor.first is not None]
-    held = sum((tensor.mapping.bytes_per_tile() for tensor in always), np.int64(0))
-    if always:
-        yield int(held.max()), int(held.argmax()), -1
+    permanent = [tensor for tensor in tensors if tensor.first is None]
+    temporary = [tensor for tensor in tensors if tensor.first is not None]
+    tile_bytes = sum((tensor.mapping.bytes_per_tile() for tensor in permanent), np.int64(0))
+    if permanent:
+        yield int(tile_bytes.max()), int(tile_bytes.argmax()), -1
     ends: dict[int, list[machine.Lifetime]] = {}
-    for tensor in sorted(others, key=lambda tensor: tensor.first or 0):
+    for tensor in sorted(temporary, key=lambda tensor: tensor.first or 0):
         for step in [step for step in ends if step < (tensor.first or 0)]:
-            held = held - sum(dead.mapping.bytes_per_tile() for dead in ends.pop(step))
-        held = held + tensor.mapping.bytes_per_tile()
+            tile_bytes = tile_bytes - sum(dead.mapping.bytes_per_tile() for dead in ends.pop(step))
+        tile_bytes = tile_bytes + tensor.mapping.bytes_per_tile()
         ends.setdefault(tensor.last or 0, []).append(tensor)
-        yield int(held.max()), int(held.argmax()), tensor.first or 0
+        yield int(tile_bytes.max()), int(tile_bytes.argmax()), tensor.first or 0
 
 
 def _describe(bytes_: int, tensor: machine.Lifetime) -> str:

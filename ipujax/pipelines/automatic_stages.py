@@ -140,13 +140,17 @@ def _list_bytes_between_iterations(eqns: Sequence[jaxpr.JaxprEqn], number: int) 
     scan = eqns[number]
     num_consts, num_carry = jaxpr.count_scan_constants_and_variables(scan)
     first_slices, length = num_consts + num_carry, int(scan.params["length"])
-    made = {v for eqn in eqns[:number] for v in eqn.outvars}
+    computed_before = {v for eqn in eqns[:number] for v in eqn.outvars}
     later = {*pipelines.unique_variables([a for eqn in eqns[number + 1 :] for a in eqn.invars])}
     constants = pipelines.unique_variables(scan.invars[:num_consts])
-    whole = made & later.union(constants)
-    slices = [v for v in pipelines.unique_variables(scan.invars[first_slices:]) if v in made]
-    constant = sum(size_in_bytes(v.aval) for v in [*whole, *scan.invars[num_consts:first_slices]])
-    coming = sum(size_in_bytes(v.aval) for v in slices if v not in whole)
+    whole_values = computed_before & later.union(constants)
+    slices = [
+        v for v in pipelines.unique_variables(scan.invars[first_slices:]) if v in computed_before
+    ]
+    constant = sum(
+        size_in_bytes(v.aval) for v in [*whole_values, *scan.invars[num_consts:first_slices]]
+    )
+    coming = sum(size_in_bytes(v.aval) for v in slices if v not in whole_values)
     stacked = sum(size_in_bytes(v.aval) for v in scan.outvars[num_carry:] if v in later)
     return [
         constant + (coming * (length - done) + stacked * done) // length
@@ -211,16 +215,16 @@ def _cycles_of_segments(
     body: jaxpr.Jaxpr, steps: Sequence[Step], segments: Sequence[int]
 ) -> list[float]:
     """Returns the modelled cycles of each segment's forward pass; equal ones are costed once."""
-    known: dict[Any, int] = {}
+    cycles_of_key: dict[Any, int] = {}
 
     def cost_of(eqns: Sequence[jaxpr.JaxprEqn]) -> int:
         reads = pipelines.variables_read_from_outside(eqns, [])
         results = [v for eqn in eqns for v in eqn.outvars if not jaxpr.is_dropped(v)]
         closed = pipelines.jaxpr_of_equations(body, reads, results, eqns)
         key = structure_key(closed)
-        if key not in known:
-            known[key] = machine.estimate_function_cycles(closed)
-        return known[key]
+        if key not in cycles_of_key:
+            cycles_of_key[key] = machine.estimate_function_cycles(closed)
+        return cycles_of_key[key]
 
     ends = (*segments[1:], len(steps))
     costs: list[float] = []
@@ -276,7 +280,7 @@ def balance_with_equal_layers(costs: Sequence[float], layers: range, parts: int)
 
 
 def _balance_around_layers(
-    costs: Sequence[float], layers: range, count: int, others: tuple[int, int]
+    costs: Sequence[float], layers: range, count: int, parts_around: tuple[int, int]
 ) -> list[int]:
     """Returns where parts begin, `count` of which share the layers; [] if there are too few.
 
@@ -284,17 +288,17 @@ def _balance_around_layers(
       costs: of the segments.
       layers: the segments that are layers.
       count: the parts that have layers.
-      others: the parts before and after them, which have none.
+      parts_around: the parts before and after them, which have none.
     """
-    each = len(layers) // count
-    first_end, last_start = layers.start + each, layers.stop - each
-    before = [*costs[: layers.start], sum(costs[layers.start : first_end])]
-    after = [sum(costs[last_start : layers.stop]), *costs[layers.stop :]]
-    if len(before) <= others[0] or len(after) <= others[1]:
+    layers_of_part = len(layers) // count
+    first_end, last_start = layers.start + layers_of_part, layers.stop - layers_of_part
+    costs_before = [*costs[: layers.start], sum(costs[layers.start : first_end])]
+    costs_behind = [sum(costs[last_start : layers.stop]), *costs[layers.stop :]]
+    if len(costs_before) <= parts_around[0] or len(costs_behind) <= parts_around[1]:
         return []
-    starts = balance(before, others[0] + 1)
-    starts += range(first_end, last_start, each)
-    behind_layers = [layers.stop - 1 + n for n in balance(after, others[1] + 1)[1:]]
+    starts = balance(costs_before, parts_around[0] + 1)
+    starts += range(first_end, last_start, layers_of_part)
+    behind_layers = [layers.stop - 1 + n for n in balance(costs_behind, parts_around[1] + 1)[1:]]
     return [*starts, last_start, *behind_layers]
 
 

@@ -114,8 +114,8 @@ class Piece:
             smooth = [i for i, x in enumerate(flat) if _is_smooth(x)]
             results, pullback = self._differentiate(flat, smooth)
             parameters = {id(x) for x in itertools.compress(flat, self.is_parameter)}
-            kept = {id(x): x for x in jax.tree.leaves(pullback) if id(x) not in parameters}
-            sizes = {number: float(x.size * x.dtype.itemsize) for number, x in kept.items()}
+            kept_values = {id(x): x for x in jax.tree.leaves(pullback) if id(x) not in parameters}
+            sizes = {number: float(x.size * x.dtype.itemsize) for number, x in kept_values.items()}
             outside = dict(enumerate(flat)) | dict(
                 zip(self._smooth_results(), results, strict=True)
             )

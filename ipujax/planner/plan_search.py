@@ -173,10 +173,10 @@ class _Search:
         self._look_at([*self._unseen], progress, _OF_ROUGH_CUTS)
         if self._known:
             return
-        raise PlanError(
+        raise check.value_error(
             "no schedule can have these numbers of stages, micro-batches and replicas",
-            fix="give other numbers of micro-batches: grouped needs a multiple of twice the stages "
-            "in training; replicas must divide both them and the IPUs",
+            "give other numbers of micro-batches: grouped needs a multiple of twice the stages in "
+            "training; replicas must divide both them and the IPUs",
         )
 
     def _look_at(

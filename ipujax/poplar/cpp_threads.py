@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 _STATIC = {"static", "thread_local"}
-_NEVER_CHANGES = {"const", "constexpr"}
 _PRINTS = {"printf", "fprintf", "puts", "fputs", "putchar", "cout", "cerr"}
 _NO_VARIABLE = {"using", "typedef", "template", "static_assert", "namespace", "friend", ";"}
 _TYPES = {"class", "struct", "union", "enum"}
@@ -65,12 +64,17 @@ def _goes_on(statement: Sequence[str]) -> bool:
 def _is_variable(statement: Sequence[str]) -> bool:
     """Returns whether a declaration may be of a variable that changes."""
     words = _drop_attributes(statement)
-    if words[0] in {*_NO_VARIABLE, "}"} or not _NEVER_CHANGES.isdisjoint(words):
+    if words[0] in {*_NO_VARIABLE, "}"} or _never_changes(words):
         return False
     if words[0] in _TYPES:
         return len(words) > 3 and words[-2] != "}"
     before = [*itertools.takewhile(lambda word: word not in ("{", "=", ";"), words)]
     return len(before) > 1 and not ("(" in before and words[len(before) :][:1] == ["{"])
+
+
+def _never_changes(words: Sequence[str]) -> bool:
+    """Returns whether a declaration is of a constant; a pointer to one may point elsewhere."""
+    return "constexpr" in words or ("const" in words and "*" not in words)
 
 
 def _drop_attributes(statement: Sequence[str]) -> list[str]:

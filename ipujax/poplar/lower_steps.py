@@ -207,7 +207,6 @@ class StepLowering:
             self.cost_of(program),
             operand_places=tuple(map(self._placement_of, numbers)),
             result_places=tuple(map(self._placement_of, written)),
-            needs_room=self.unplaced is not None,
         )
         with jax.named_scope(_scope_name(program.name)):
             results = run_superstep(step, operands, cost)

@@ -151,7 +151,6 @@ class Superstep:
       where: the user's `file:line`, or "" for where it is traced.
       operand_places: where the user has put each operand; None for one that may lie anywhere.
       result_places: the same of each result.
-      needs_room: whether a program with it must fit the tiles; else its engine has checked that.
     """
 
     name: str
@@ -170,7 +169,6 @@ class Superstep:
     where: str = ""
     operand_places: tuple[Placement | None, ...] = ()
     result_places: tuple[Placement | None, ...] = ()
-    needs_room: bool = False
 
     @property
     def operand_bytes(self) -> int:

@@ -118,7 +118,7 @@ class TileMapping:
         """Returns int64 [tiles]: the bytes that each tile holds."""
         return self._bytes_per_tile
 
-    @functools.cached_property
+    @functools.cached_property  # equal mappings share the array; each finds its own at once
     def _bytes_per_tile(self) -> np.ndarray:
         return _count_bytes_per_tile(self)
 

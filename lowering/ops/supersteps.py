@@ -40,9 +40,15 @@ superstep_p = define_primitive_with_body(
 
 
 def needs_room_on_tiles(closed: ClosedJaxpr) -> bool:
-    """Returns whether a function has values on tiles by hand, which must fit them."""
-    return EquationFinder(_needs_room)(closed.jaxpr)
+    """Returns whether a function has values on tiles by hand, which must fit them.
+
+    An engine's graph places none here: the engine checks its memory itself.
+    """
+    return EquationFinder(_places_values)(closed.jaxpr)
 
 
-def _needs_room(eqn: JaxprEqn) -> bool:
-    return eqn.primitive is superstep_p and eqn.params["step"].needs_room
+def _places_values(eqn: JaxprEqn) -> bool:
+    if eqn.primitive is not superstep_p:
+        return False
+    step: Superstep = eqn.params["step"]
+    return any(place is not None for place in (*step.operand_places, *step.result_places))

@@ -190,7 +190,7 @@ def _form_of_dualpipe_v(n: _Numbers) -> ClosedForm:
 
 def _form_of_zbv(n: _Numbers) -> ClosedForm:
     """Qi et al., arXiv 2405.15362, V-ZB for forward = backward = weight: a bubble of about 0."""
-    return ClosedForm(bubble=0.0, memory=min(n.m, n.p), exact=n.p == 1)
+    return ClosedForm(bubble=0.0, memory=min(n.m, n.p), exact=False)
 
 
 def _form_of_v_half(n: _Numbers) -> ClosedForm:

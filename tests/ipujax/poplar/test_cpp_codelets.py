@@ -314,6 +314,28 @@ def test_vectors_wider_than_a_field_is_aligned_to_are_found(
         engine.run()  # a second time, too
 
 
+def test_an_estimate_that_reads_what_is_not_aligned_is_the_planners() -> None:
+    graph = make_graph(
+        """
+        class Counts : public Vertex {
+        public:
+          Input<Vector<float>> x;
+          Output<float> y;
+          bool compute() { *y = x[0]; return true; }
+          std::uint64_t getCycleEstimate() const {
+            auto pairs = reinterpret_cast<const float2 *>(&x[0])[0];
+            return 7 + std::uint64_t(pairs[0]);
+          }
+        };
+        """
+    )
+    x, y = add_tensor(graph, np.ones(4, f32), "x"), add_tensor(graph, np.zeros(1, f32), "y")
+    engine = run_vertex(graph, "Counts", {"x": x, "y": y[0]})
+    report = engine.report()
+    assert report.compute_sets[0].tile_cycles.max() > 0
+    assert report.default_share > 0
+
+
 TWOS = """
 class Twos : public Vertex {
 public:

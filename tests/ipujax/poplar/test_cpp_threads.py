@@ -31,6 +31,7 @@ SHARED = {
     "in a function": "int f() { static int count = 0; return count++; }",
     "with a constructor in a function": "int f() { static std::mt19937 numbers(42); return 1; }",
     "a class's own": "struct A { static inline int count = 0; };",
+    "a pointer to constants": "static const float *table = nullptr;",
     "of each thread": "thread_local int count;",
     "what prints": 'void f() { fprintf(stderr, "%d", 1); }',
 }

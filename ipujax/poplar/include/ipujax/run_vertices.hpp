@@ -273,6 +273,13 @@ struct HasEstimate<Value, std::void_t<decltype(std::declval<const Value &>().get
 
 // The cycles of a vertex with these sizes and plain fields, its elements being zero; -1: it does
 // not say. `sizes` has, for each connected field, the number of its rows and the size of each.
+// The cycles that a vertex says; -1 if it stops at an access that is not aligned.
+template <class Type> std::int64_t readEstimate(const Type &vertex) {
+  if (setjmp(waiting))
+    return -1;
+  return std::int64_t(vertex.getCycleEstimate());
+}
+
 template <class Fields>
 std::int64_t estimate(const std::int64_t *sizes, const char *state, bool hasLoops) {
   using Type = typename Fields::Type;
@@ -288,7 +295,7 @@ std::int64_t estimate(const std::int64_t *sizes, const char *state, bool hasLoop
   Type &vertex = connected.vertex;
   connected.copyPlain(vertex, const_cast<char *>(state), true);
   if constexpr (HasEstimate<Type>::value)
-    return std::int64_t(const_cast<const Type &>(vertex).getCycleEstimate());
+    return readEstimate<Type>(vertex);
   return hasLoops ? countLoops<Fields>(vertex) : -1;
 }
 
