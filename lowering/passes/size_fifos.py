@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from lowering import ir
 from lowering.ground import IpuId, ValueId
-from lowering.ops import TaskRole
+from lowering.ops import TaskRole, TaskSpec
 from lowering.schedules import Phase, Schedule, count_waiting, spread_copies
 
 
@@ -34,8 +34,8 @@ def _fifos_of_pipeline(node: ir.Pipeline) -> tuple[ir.Fifo, ...]:
         return ()
     spread = spread_copies(node.schedule)
     reads_of_node = ir.PlacesOfReads()
-    maker: dict[ir.Place, TaskRole] = {}
-    waits: dict[int, dict[ir.Place, tuple[TaskRole, TaskRole]]] = {}
+    maker: dict[ir.Place, TaskSpec] = {}
+    waits: dict[int, dict[ir.Place, tuple[TaskSpec, TaskSpec]]] = {}
     steps: list[ir.Node] = []  # a task, and the copies in front of it
     for step in node.body.steps:
         steps.append(step)
@@ -47,10 +47,10 @@ def _fifos_of_pipeline(node: ir.Pipeline) -> tuple[ir.Fifo, ...]:
             of_stage = waits.setdefault(spec.stage, {})
             for place in sorted(read & maker.keys()):
                 # A gradient that another stage's backward task reads is on its way there.
-                if (maker[place], spec.kind) != (TaskRole.BACKWARD, TaskRole.BACKWARD):
-                    of_stage[place] = maker[place], spec.kind
+                if (maker[place].kind, spec.kind) != (TaskRole.BACKWARD, TaskRole.BACKWARD):
+                    of_stage[place] = maker[place], spec
         written = (p for s in steps for p in ir.places_of_writes(s))
-        maker.update((p, spec.kind) for p in written)
+        maker.update((p, spec) for p in written)
         steps = []
     return tuple(
         fifo for stage, waiting in waits.items() for fifo in _fifos_of_stage(spread, stage, waiting)
@@ -58,12 +58,12 @@ def _fifos_of_pipeline(node: ir.Pipeline) -> tuple[ir.Fifo, ...]:
 
 
 def _fifos_of_stage(
-    spread: Schedule, stage: int, waiting: Mapping[ir.Place, tuple[TaskRole, TaskRole]]
+    spread: Schedule, stage: int, waiting: Mapping[ir.Place, tuple[TaskSpec, TaskSpec]]
 ) -> list[ir.Fifo]:
     """Returns the FIFOs of a stage, from the first and the last task of what waits in them."""
     depths = {
-        (first, last): count_waiting(spread, Phase(first.value), Phase(last.value), stage)
-        for first, last in set(waiting.values())
+        tasks: count_waiting(spread, *((Phase(task.kind.value), task.stage) for task in tasks))
+        for tasks in set(waiting.values())
     }
     values: dict[tuple[IpuId, int], list[ValueId]] = {}
     for (value, ipu), tasks in waiting.items():

@@ -75,19 +75,21 @@ def fifo_depths(schedule: Schedule) -> list[int]:
     if not schedule.training:
         return [0] * spread.stages
     last = schedule.last_phase
-    return [count_waiting(spread, Phase.FORWARD, last, stage) for stage in range(spread.stages)]
+    return [
+        count_waiting(spread, (Phase.FORWARD, stage), (last, stage))
+        for stage in range(spread.stages)
+    ]
 
 
-def count_waiting(spread: Schedule, first: Phase, last: Phase, stage: int) -> int:
-    """Returns how many micro-batches wait at most in a stage while one is at work.
+def count_waiting(spread: Schedule, first: tuple[Phase, int], last: tuple[Phase, int]) -> int:
+    """Returns how many micro-batches wait at most between two tasks while one is at work.
 
     Args:
       spread: a schedule that `simulate` accepts, with the copies of stages as stages.
-      first: the phase of the task after which a micro-batch waits.
-      last: the phase of the task after which it waits no longer.
-      stage: the stage.
+      first: phase and stage of the task after which a micro-batch waits.
+      last: phase and stage of the task after which it waits no longer.
     """
-    changes = {(first, stage): 1, (last, stage): -1}
+    changes = {first: 1, last: -1}
     waiting = most = 0
     for run in runs_of_ticks(spread.ticks):
         begin, most_in_round = waiting, waiting

@@ -27,6 +27,19 @@ def pipeline_of(program):
     return node
 
 
+def makers_of_places(pipeline):
+    """Returns the kind and the stage of the task that writes each value on each IPU."""
+    makers = {}
+    steps = []
+    for step in pipeline.body.steps:
+        steps.append(step)
+        if isinstance(step, ir.Task):
+            task = step.spec.kind, step.spec.stage
+            makers.update((p, task) for s in steps for p in ir.places_of_writes(s))
+            steps = []
+    return makers
+
+
 CLOSED_FORMS = {
     "grouped": (schedules.grouped, lambda stages, s: 2 * (stages - 1 - s)),
     "interleaved": (schedules.interleaved, lambda stages, s: stages - 1 - s),
@@ -71,20 +84,28 @@ def test_each_value_of_a_stage_waits_once(schedule):
 def test_gradients_wait_for_the_weights_task(schedule, ahead, stages):
     """H1 delays weights tasks of stage s by s micro-batches, H2 by twice as many (2401.10241)."""
     pipeline = pipeline_of(program(stages, schedule, 2 * stages))
-    kinds = {}
-    steps = []
-    for step in pipeline.body.steps:
-        steps.append(step)
-        if isinstance(step, ir.Task):
-            kinds.update((p, step.spec.kind) for s in steps for p in ir.places_of_writes(s))
-            steps = []
+    maker = makers_of_places(pipeline)
     depths = {
         fifo.stage: fifo.depth
         for fifo in pipeline.fifos
         for value in fifo.values
-        if kinds[value, fifo.ipu] is TaskRole.BACKWARD
+        if maker[value, fifo.ipu] == (TaskRole.BACKWARD, fifo.stage)
     }
-    assert depths == {stage: ahead * stage for stage in range(stages)}
+    assert depths == {stage: ahead * stage for stage in range(1, stages)}
+
+
+def test_a_gradient_waits_on_the_ipu_that_made_it():
+    """The first stage has a weights task alone: it reads what the second one's backward made."""
+    pipeline = pipeline_of(program(4, schedules.zero_bubble, 16))
+    maker = makers_of_places(pipeline)
+    (fifo,) = (f for f in pipeline.fifos if f.stage == 0 and f.ipu == 1)
+    assert {maker[value, 1] for value in fifo.values} == {(TaskRole.BACKWARD, 1)}
+    made, read, waiting = 0, 0, []
+    for tick in pipeline.schedule.ticks:
+        made += (schedules.Phase.BACKWARD, 1) in [(task.phase, task.stage) for task in tick]
+        waiting.append(made - read)
+        read += (schedules.Phase.WEIGHTS, 0) in [(task.phase, task.stage) for task in tick]
+    assert fifo.depth == max(waiting) - 1 == 1
 
 
 @pytest.mark.parametrize("schedule", [schedules.gpipe, schedules.one_f_one_b])
