@@ -124,7 +124,21 @@ class TileMapping:
 
     def start_at_tile(self, first_tile: int) -> TileMapping:
         """Returns the same pieces, beginning at another tile."""
-        return dc.replace(self, first_tile=first_tile % self.tiles)
+        return self.begin_at(first_tile % self.tiles)
+
+    def begin_at(self, first_tile: int) -> TileMapping:
+        """Returns the same pieces, beginning at a tile or, below 0, at a stand-in for one."""
+        return TileMapping(
+            self.elements,
+            self.element_bytes,
+            self.grain,
+            self.used,
+            self.tiles,
+            first_tile,
+            self.layout,
+            self.block,
+            self.by_hand,
+        )
 
 
 @functools.lru_cache(maxsize=4096)
