@@ -145,10 +145,13 @@ class TileMapping:
 def _count_bytes_per_tile(mapping: TileMapping) -> np.ndarray:
     if mapping.by_hand is not None:
         tile_bytes = mapping.by_hand.elements_on_tiles(mapping.tiles) * mapping.element_bytes
+    elif mapping.first_tile:
+        from_first = _count_bytes_per_tile(mapping.begin_at(0))
+        wraps_at = -mapping.first_tile % mapping.tiles
+        tile_bytes = np.concatenate([from_first[wraps_at:], from_first[:wraps_at]])
     else:
         tile_bytes = np.zeros(mapping.tiles, dtype=np.int64)
         tile_bytes[: mapping.used] = np.diff(mapping.bounds()) * mapping.element_bytes
-        tile_bytes = np.roll(tile_bytes, mapping.first_tile)
     tile_bytes.flags.writeable = False
     return tile_bytes
 
