@@ -124,17 +124,34 @@ class TileMapping:
 
     def start_at_tile(self, first_tile: int) -> TileMapping:
         """Returns the same pieces, beginning at another tile."""
-        return dc.replace(self, first_tile=first_tile % self.tiles)
+        return self.begin_at(first_tile % self.tiles)
+
+    def begin_at(self, first_tile: int) -> TileMapping:
+        """Returns the same pieces, beginning at a tile or, below 0, at a stand-in for one."""
+        return TileMapping(
+            self.elements,
+            self.element_bytes,
+            self.grain,
+            self.used,
+            self.tiles,
+            first_tile,
+            self.layout,
+            self.block,
+            self.by_hand,
+        )
 
 
 @functools.lru_cache(maxsize=4096)
 def _count_bytes_per_tile(mapping: TileMapping) -> np.ndarray:
     if mapping.by_hand is not None:
         tile_bytes = mapping.by_hand.elements_on_tiles(mapping.tiles) * mapping.element_bytes
+    elif mapping.first_tile:
+        from_first = _count_bytes_per_tile(mapping.begin_at(0))
+        wraps_at = -mapping.first_tile % mapping.tiles
+        tile_bytes = np.concatenate([from_first[wraps_at:], from_first[:wraps_at]])
     else:
         tile_bytes = np.zeros(mapping.tiles, dtype=np.int64)
         tile_bytes[: mapping.used] = np.diff(mapping.bounds()) * mapping.element_bytes
-        tile_bytes = np.roll(tile_bytes, mapping.first_tile)
     tile_bytes.flags.writeable = False
     return tile_bytes
 

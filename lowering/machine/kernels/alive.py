@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowering.machine.kernels.layouts import TensorLayout
+from lowering.machine.kernels.layouts import OperandTiles, TensorLayout
 
 
-@dc.dataclass(frozen=True, slots=True)
-class LiveTensor:
+class LiveTensor(NamedTuple):
     """A tensor that is alive during some steps.
 
     Attributes:
@@ -96,6 +95,46 @@ class LivenessRecord:
         is_alive = (self.first <= step) & (step <= self.last)
         return [self.tensors[i] for i in np.flatnonzero(is_alive)]
 
+    def for_operands(self, operand_tiles: OperandTiles) -> LivenessRecord:
+        """Returns the record of a kernel whose operands begin on these tiles."""
+        layouts = [tensor.laid.for_operands(operand_tiles) for tensor in self.tensors]
+        pairs = list(zip(self.tensors, layouts, strict=True))
+        if all(layout is tensor.laid for tensor, layout in pairs):
+            return self
+        return dc.replace(
+            self,
+            tensors=tuple(
+                tensor if layout is tensor.laid else tensor._replace(laid=layout)
+                for tensor, layout in pairs
+            ),
+            tile_peak_bytes=self._find_tile_peaks(layouts),
+        )
+
+    def _find_tile_peaks(self, layouts: Sequence[TensorLayout]) -> np.ndarray:
+        """Returns int64 [tiles]: the most that each tile holds if tensors have these layouts."""
+        live, peak = np.zeros((2, len(self.tile_peak_bytes)), dtype=np.int64)
+        begin: list[list[np.ndarray]] = [[] for _ in self.names]
+        end: list[list[np.ndarray]] = [[] for _ in self.names]
+        firsts: list[int] = self.first.tolist()
+        lasts: list[int] = self.last.tolist()
+        for layout, first, last in zip(layouts, firsts, lasts, strict=True):
+            if first <= last:
+                begin[first].append(layout.mapping.bytes_per_tile())
+                end[last].append(layout.mapping.bytes_per_tile())
+        spaces = zip(self.space.tolist(), self.space_tiles.tolist(), strict=True)
+        for (space, tiles), begun, ended in zip(spaces, begin, end, strict=True):
+            for tile_bytes in begun:
+                live += tile_bytes
+            if space:
+                used = live.copy()
+                used[:tiles] += space
+                np.maximum(peak, used, out=peak)
+            elif ended:  # at all other steps tiles hold no more than at the next one
+                np.maximum(peak, live, out=peak)
+            for tile_bytes in ended:
+                live -= tile_bytes
+        return peak
+
 
 class MemoryTracker:
     """A running account of the memory of one IPU's tiles.
@@ -143,7 +182,7 @@ class MemoryTracker:
         changes: dict[str, Any] = {"laid": old.laid}
         if old.category == "variables":
             changes |= {"category": "variables", "path": tensor.path or old.path}
-        self._begin_life(new_key, dc.replace(tensor, **changes))
+        self._begin_life(new_key, tensor._replace(**changes))
 
     def record_step(
         self,

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from lowering.machine.cost import Phase, Vertices
+from lowering.machine.kernels.layouts import OperandTiles, resolve_first_tile
 from lowering.machine.transfers.exchange_code import ExchangeGoal, Pieces
 
 
@@ -44,6 +45,11 @@ class CodeUse:
     entered: int = 0
     first_tile: int = 0
 
+    def for_operands(self, operand_tiles: OperandTiles) -> CodeUse:
+        """Returns the code in a kernel whose operands begin on these tiles."""
+        first_tile = resolve_first_tile(self.first_tile, operand_tiles)
+        return self if first_tile == self.first_tile else dc.replace(self, first_tile=first_tile)
+
     def find_tiles(self, used: int, tiles: int) -> np.ndarray:
         """Returns the numbers of so many tiles from its first on, of all tiles to wrap around."""
         return (self.first_tile + np.arange(used)) % tiles
@@ -65,6 +71,12 @@ class CodeUse:
             receiving = dc.replace(pieces, sent=0.0).code_bytes(goal) - Pieces().code_bytes(goal)
             np.add.at(bytes_, self.find_tiles(phase.receivers * copies, tiles), receiving)
         return bytes_
+
+    def repeat(self, times: int) -> CodeUse:
+        """Returns so many times as many calls of the same operation."""
+        if times == 1:
+            return self
+        return dc.replace(self, alone=self.alone * times, entered=self.entered * times)
 
     def add_uses(self, further_use: CodeUse) -> CodeUse:
         """Returns this use together with more calls of the same operation."""

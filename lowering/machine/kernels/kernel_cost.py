@@ -42,6 +42,7 @@ from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
 from lowering.machine.transfers.exchanges import HostLink
 
+_PLANNED = {*PLANNED, MULTI_CONV}
 _TAKES_OPERAND_LAYOUT = VIEWS | {"convert_element_type", "ipu_load", "copy"}
 
 
@@ -139,6 +140,8 @@ class _Kernel:
     def _allocate_operands(self, operand_layouts: Sequence[TensorLayout | None]) -> None:
         """Lays out operands without a layout as the first plan that reads them wants them."""
         operands = self.listing.operands
+        if None not in operand_layouts:
+            return
         planned_layouts = Layouts(self.shapes, operands, operand_layouts, self.target.tiles_per_ipu)
         traced = set(operands)
         for item in self.listing.items:
@@ -152,7 +155,7 @@ class _Kernel:
                 for part, result in enumerate(item.writes):
                     planned_layouts.add_view(result, first, operation, part)
                 traced.update(item.writes)
-            if operation.name in (*PLANNED, MULTI_CONV):
+            if operation.name in _PLANNED:
                 wanted_layouts = cost_of_item(item.operations, self.target).operands
                 for value, wanted_layout in zip(item.reads, wanted_layouts, strict=False):
                     if wanted_layout is not None and value is not None and value in traced:

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from lowering.machine.kernels.alive import LivenessRecord, LiveTensor, MemoryTracker
+from lowering.machine.kernels.layouts import OperandTiles
 
 
 @dc.dataclass(slots=True, eq=False)
@@ -195,30 +196,33 @@ class KernelMemory:
         self._tiles = tiles
         self._known: dict[object, tuple[LivenessRecord, tuple[int | None, ...]]] = {}
 
-    def with_events(self, events: Sequence[MemoryEvent]) -> KernelMemory:
-        """Returns the memory of a kernel that differs in its events alone."""
-        return KernelMemory(events, self._operands, self.results, self._tiles)
-
     @functools.cached_property
     def births(self) -> Mapping[int, LiveTensor]:
         """The tensors that its items make, by their owners."""
         return {owner: live for event in self.events for owner, live in event.births.items()}
 
     def liveness_with_donated(
-        self, donated: frozenset[int], successors: frozenset[tuple[int, int]] = frozenset()
+        self,
+        donated: frozenset[int],
+        successors: frozenset[tuple[int, int]] = frozenset(),
+        operand_tiles: OperandTiles = (),
     ) -> tuple[LivenessRecord, tuple[int | None, ...]]:
         """Returns the liveness of the kernel if some operands are not needed any more.
 
         Args:
           donated: positions of these operands.
           successors: pairs (operand given away, result): an update and what it is of.
+          operand_tiles: the tiles for which stand-ins stand; (): stand-ins are left as they are.
 
         Returns:
           The liveness, with `results` as keys of the tensors left, and for each result the operand
           whose memory it has: one that was given away, or the one that it is.
         """
-        key = donated, successors
-        if key not in self._known:
+        key = donated, successors, operand_tiles
+        if key not in self._known and operand_tiles:
+            alive, in_place = self.liveness_with_donated(donated, successors)
+            self._known[key] = alive.for_operands(operand_tiles), in_place
+        elif key not in self._known:
             alive, operand_of_owner = compute_kernel_liveness(
                 self.events,
                 self._operands,

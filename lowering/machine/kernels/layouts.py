@@ -56,9 +56,31 @@ class TensorLayout:
             return self
         return TensorLayout(dc.replace(self.mapping, element_bytes=shape.element_bytes), self.view)
 
+    def for_operands(self, operand_tiles: OperandTiles) -> TensorLayout:
+        """Returns the layout in a kernel whose operands begin on these tiles."""
+        first_tile = self.mapping.first_tile
+        if first_tile >= 0:
+            return self
+        return begin_at_tile(self, resolve_first_tile(first_tile, operand_tiles))
+
     def suits_shape(self, shape: Shape) -> bool:
         """Returns whether a tensor of this shape can have this layout."""
         return self.mapping.elements == shape.elements and invert_view(self.view) is not None
+
+
+OperandTiles: TypeAlias = tuple[int | None, ...]
+"""The tile on which each operand of a kernel begins; see `relocation`."""
+
+
+def resolve_first_tile(first_tile: int, operand_tiles: OperandTiles) -> int:
+    """Returns the tile for which a stand-in stands, or the tile itself if it is none."""
+    return first_tile if first_tile >= 0 else operand_tiles[~first_tile] or 0
+
+
+@functools.lru_cache(maxsize=4096)
+def begin_at_tile(layout: TensorLayout, tile: int) -> TensorLayout:
+    """Returns the same layout, beginning at another tile or a stand-in for one."""
+    return TensorLayout(layout.mapping.begin_at(tile), layout.view)
 
 
 _ViewSteps: TypeAlias = tuple[tuple[Operation, int], ...]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses as dc
 from collections.abc import Mapping
 
 from lowering import marks
@@ -61,7 +60,7 @@ def name_results(births: Mapping[int, LiveTensor], step: Superstep) -> dict[int,
     return {
         value: live
         if place is None
-        else dc.replace(live, path=place.name, origin=step.where or live.origin)
+        else live._replace(path=place.name, origin=step.where or live.origin)
         for (value, live), place in zip(births.items(), step.result_places, strict=True)
     }
 
@@ -84,7 +83,7 @@ def copies_of_remote_data(item: Item, step: Superstep, tiles: int) -> LiveTensor
     shape = Shape((int(counts.sum()),), "uint8")
     layout = TensorLayout(map_by_hand(runs, shape.element_bytes, tiles))
     live = tensor_made_by(item, shape, layout)
-    return dc.replace(live, category="temporaries", path=f"copies of remote data for {step.name}")
+    return live._replace(category="temporaries", path=f"copies of remote data for {step.name}")
 
 
 def _name_entry(entry: Entry | None) -> tuple[str, str, str]:

@@ -12,7 +12,7 @@ from lowering.machine.cost import Vertices
 from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.kernels.kernel_memory import KernelMemory
-from lowering.machine.kernels.layouts import TensorLayout
+from lowering.machine.kernels.layouts import OperandTiles, TensorLayout, resolve_first_tile
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.trace import Trace
 
@@ -90,11 +90,19 @@ class Total:
         self.tiles = max(self.tiles, further_total.tiles)
 
 
-def add_runs_of(total: Total, totals: dict[_Key, Total], key: _Key, times: float = 1.0) -> None:
+def add_runs_of(
+    total: Total,
+    totals: dict[_Key, Total],
+    key: _Key,
+    times: float = 1.0,
+    operand_tiles: OperandTiles = (),
+) -> None:
     """Adds the runs of a total, `times` over, to the one that has a key."""
     known = totals.get(key)
     if known is None:
         known = totals[key] = total.without_runs()
+        if operand_tiles:
+            known.first_tile = resolve_first_tile(total.first_tile, operand_tiles)
     known.add_runs(total, times)
 
 
@@ -126,6 +134,8 @@ class KernelCost:
       totals: the totals of operations, by their numbers.
       assumptions: the assumptions of the model, as sentences.
       leaves_ipu: whether any of it goes to other IPUs, the host or streaming memory.
+      operand_tiles: the tiles for which stand-ins in `life`, `code` and `totals` stand; (): there
+        are none, or they are left as they are.
     """
 
     trace: Trace
@@ -140,3 +150,4 @@ class KernelCost:
     totals: Mapping[int, Total]
     assumptions: tuple[str, ...]
     leaves_ipu: bool
+    operand_tiles: OperandTiles = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator
 
+from lowering.machine.kernels.layouts import OperandTiles
 from lowering.machine.kernels.totals import SignatureNumbers, Total, add_runs_of
 
 Totals = dict[tuple[int, int], Total]
@@ -25,9 +26,11 @@ class CycleAccount:
         self.numbers = numbers
         self._times = 1.0
 
-    def add_operation(self, ipu: int, number: int, total: Total) -> None:
+    def add_operation(
+        self, ipu: int, number: int, total: Total, operand_tiles: OperandTiles = ()
+    ) -> None:
         """Adds an operation that runs once in each iteration of the loops around it."""
-        add_runs_of(total, self.totals, (ipu, number), self._times)
+        add_runs_of(total, self.totals, (ipu, number), self._times, operand_tiles)
 
     def include_totals(self, totals: Totals) -> None:
         """Adds totals that were counted separately."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses as dc
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from lowering import ir
-from lowering.machine.cost import Phase
+from lowering.machine.cost import Phase, Shape
 from lowering.machine.kernels.alive import LiveTensor
 from lowering.machine.kernels.code import CodeUse, compute_code_bytes
 from lowering.machine.kernels.functions import count_calls
+from lowering.machine.kernels.layouts import OperandTiles
 from lowering.machine.kernels.listing import shape_of_aval
 from lowering.machine.kernels.totals import KernelCost, SignatureNumbers
 from lowering.machine.liveness_report import Lifetime, Liveness, OnTiles, TileBytes
@@ -23,6 +26,7 @@ from lowering.machine.programs.program_facts import ProgramFacts
 from lowering.machine.programs.remote_storage import bytes_stored_per_replica
 from lowering.machine.programs.residency import Residency
 from lowering.machine.transfers.exchange_code import scattered_pieces
+from lowering.ops import Storage
 
 _PACKET_BYTES = 1_024  # at most, between a tile and streaming memory [H, C600]
 _BIGGEST = 10  # tensors that a report names
@@ -153,6 +157,10 @@ class IpuCode:
     calls: int
 
 
+_KernelCode: TypeAlias = tuple[Mapping[object, CodeUse], Sequence[object], OperandTiles]
+"""The code of a kernel, its calls, and the tiles on which its operands begin."""
+
+
 def collect_code_uses(
     facts: ProgramFacts, kernels: Mapping[int, KernelCost], options: ModelOptions
 ) -> list[IpuCode]:
@@ -164,43 +172,60 @@ def collect_code_uses(
       options: the chip, and whether code is shared.
     """
     program = facts.program
-    uses: list[dict[object, CodeUse]] = [{} for _ in range(program.ipus)]
-    calls: list[list[int]] = [[] for _ in range(program.ipus)]
-    number_of = SignatureNumbers()
+    parts: list[list[_KernelCode]] = [[] for _ in range(program.ipus)]
+    code_of_exchange = functools.cache(functools.partial(_code_of_remote_exchange, options=options))
     for node in ir.walk_nodes(program.body):
         match node:
             case ir.Execute():
-                code, calls_of_node = kernels[id(node)].code, kernels[id(node)].calls
+                cost = kernels[id(node)]
+                parts[node.ipu].append((cost.code, cost.calls, cost.operand_tiles))
             case ir.Load() | ir.Store() if (node.value, node.ipu) not in facts.passing:
-                code = _code_of_remote_exchange(program, node, options)
-                calls_of_node = tuple(code)
+                full_shape = shape_of_aval(program.avals[node.value])
+                buffer = full_shape if options.merges_remote else node
+                code = code_of_exchange(
+                    (type(node), node.storage, buffer), full_shape, program.num_local_replicas
+                )
+                parts[node.ipu].append((code, tuple(code), ()))
             case _:
-                continue
-        uses_of_ipu = uses[node.ipu]
-        for signature, use in code.items():
-            uses_of_ipu[signature] = (
-                uses_of_ipu[signature].add_uses(use) if signature in uses_of_ipu else use
-            )
-        calls[node.ipu] += map(number_of, calls_of_node)
-    return [
-        IpuCode(uses_of_ipu, count_calls(calls_of_ipu))
-        for uses_of_ipu, calls_of_ipu in zip(uses, calls, strict=True)
-    ]
+                pass
+    return list(map(_merge_code, parts))
+
+
+def _merge_code(parts: Sequence[_KernelCode]) -> IpuCode:
+    """Returns the code of the kernels of an IPU, in the order in which they run."""
+    runs = collections.Counter(id(code) for code, _, _ in parts)
+    number_of, numbers_of_calls = SignatureNumbers(), dict[int, list[int]]()
+    uses: dict[object, CodeUse] = {}
+    calls: list[int] = []
+    for code, calls_of_code, operand_tiles in parts:
+        if id(code) not in numbers_of_calls:  # the first of its runs
+            numbers_of_calls[id(code)] = list(map(number_of, calls_of_code))
+            for signature, use in code.items():
+                use = use.repeat(runs[id(code)])
+                uses[signature] = (
+                    uses[signature].add_uses(use)
+                    if signature in uses
+                    else use.for_operands(operand_tiles)
+                )
+        calls += numbers_of_calls[id(code)]
+    return IpuCode(uses, count_calls(calls))
 
 
 def _code_of_remote_exchange(
-    program: ir.Program, node: ir.Load | ir.Store, options: ModelOptions
+    signature: tuple[type[ir.Node], Storage, object],
+    full_shape: Shape,
+    replicas: int,
+    options: ModelOptions,
 ) -> Mapping[object, CodeUse]:
     """Returns the code of an exchange with streaming memory, shared by merged buffers."""
-    if not node.storage.remote:
+    _, storage, _ = signature
+    if not storage.remote:
         return {}
-    full_shape = shape_of_aval(program.avals[node.value])
-    stored_bytes = bytes_stored_per_replica(full_shape, node.storage, program.num_local_replicas)
+    stored_bytes = bytes_stored_per_replica(full_shape, storage, replicas)
     bytes_per_tile = -(-stored_bytes // options.compute_target.tiles_per_ipu)
     packets = scattered_pieces(bytes_per_tile, _PACKET_BYTES)
     exchange = Phase("remote", 0.0, bytes_per_tile, pieces=packets)
-    buffer = full_shape if options.merges_remote else node
-    return {(type(node), node.storage, buffer): CodeUse((), 1, (exchange,))}
+    return {signature: CodeUse((), 1, (exchange,))}
 
 
 def _find_largest_tensors(liveness: Liveness, ipu: int, tile: int) -> tuple[Tensor, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from lowering import ir
@@ -57,6 +57,7 @@ class MoveTimer:
         for node in ir.walk_nodes(program.body):
             if isinstance(node, (ir.StreamIn, ir.StreamOut)):
                 self._element_bytes[node.ipu] += sum(self._queue_array_bytes(node))
+        self._timed_steps: dict[Hashable, TimedPart] = {}
         self._on_host: dict[ValueId, int] = {}  # since when, for operands and results of calls
 
     @property
@@ -244,6 +245,10 @@ class MoveTimer:
         if not rows:
             return TimedPart()
         start, clock[ipu] = clock[ipu], clock[ipu] + total_cycles
-        return TimedPart(((start, tr.build_block(rows)),)).wrap_in_node(
-            kind, name, move_origin.origin, total_cycles, ipu
-        )
+        key = kind, name, tuple(rows)  # moves of many arrays take the same steps
+        if key not in self._timed_steps:
+            part = TimedPart(((0, tr.build_block(rows)),))
+            self._timed_steps[key] = part.wrap_in_node(
+                kind, name, move_origin.origin, total_cycles, ipu
+            )
+        return self._timed_steps[key].start_at(start)

@@ -310,7 +310,7 @@ class _ResidencyWalker:
         written = {value_on_ipu: i for i, value_on_ipu in enumerate(results_on_ipu)}
         pairs = ((i, written.get(self.new.get(reads[i], reads[i]))) for i in donated)
         successors = frozenset((old, new) for old, new in pairs if new is not None)
-        record, in_place = cost.life.liveness_with_donated(donated, successors)
+        record, in_place = cost.life.liveness_with_donated(donated, successors, cost.operand_tiles)
         reusing: list[tuple[ir.Place, ir.Place, LiveTensor]] = []
         surviving: dict[int, tuple[ir.Place, LiveTensor]] = {}
         copied: list[tuple[ir.Place, LiveTensor]] = []
@@ -371,7 +371,7 @@ class _ResidencyWalker:
         origin = self.makers.line_of_first((node.value, node.kept))
         if not node.storage.remote:
             live = self._live_tensor_of_value(stored_on_ipu, "store", "variables", origin)
-            self._add_in_own_step(stored_on_ipu, dc.replace(live, value=None))
+            self._add_in_own_step(stored_on_ipu, live._replace(value=None))
             return
         if (node.value, node.ipu) not in self.passing:
             self.memory[node.ipu].record_step(STREAMING_MEMORY_MOVES["store"], origin)
@@ -466,7 +466,7 @@ class _ResidencyWalker:
             fifo_mapping = dc.replace(mapping, element_bytes=mapping.element_bytes * fifo.depth)
             key = (ValueId(-1 - len(waiting)), fifo.ipu)
             self._add_in_own_step(
-                key, dc.replace(live, laid=TensorLayout(fifo_mapping, live.laid.view))
+                key, live._replace(laid=TensorLayout(fifo_mapping, live.laid.view))
             )
             waiting.append(key)
         return waiting

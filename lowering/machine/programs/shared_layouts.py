@@ -39,14 +39,15 @@ class SharedLayouts:
                     pass
         for old, new in updates.items():
             self._make_values_share_layout(old, new)
+        self._root = {place: self._representative_of(place) for place in tuple(self._parent)}
 
     def layout_on_ipu(self, value_on_ipu: ir.Place) -> TensorLayout | None:
         """Returns the layout of a value; None if it has none yet."""
-        return self._laid.get(self._representative_of(value_on_ipu))
+        return self._laid.get(self._root.get(value_on_ipu, value_on_ipu))
 
     def set_default_layout(self, value_on_ipu: ir.Place, layout: TensorLayout) -> TensorLayout:
         """Sets the layout of a value, unless it has one; returns its layout."""
-        return self._laid.setdefault(self._representative_of(value_on_ipu), layout)
+        return self._laid.setdefault(self._root.get(value_on_ipu, value_on_ipu), layout)
 
     def _representative_of(self, value_on_ipu: ir.Place) -> ir.Place:
         root = value_on_ipu

@@ -30,6 +30,10 @@ class TimedPart:
         )
         return TimedPart(self.traces, (node,))
 
+    def start_at(self, cycle: int) -> TimedPart:
+        """Returns the same part, so many cycles later."""
+        return TimedPart(tuple((cycle + start, trace) for start, trace in self.traces), self.nodes)
+
     def set_node_counts(self, count: int) -> TimedPart:
         """Returns the same steps, with nodes that each run so often."""
         return TimedPart(self.traces, tuple(dc.replace(node, count=count) for node in self.nodes))

@@ -109,6 +109,7 @@ class ProgramTimer:
         )
         self.layouts = SharedLayouts(program, facts.updates_with(options.donated))
         self.kernels: dict[int, KernelCost] = {}
+        self._timed_kernels: dict[tuple[int, IpuId, str], TimedPart] = {}
         self.account = CycleAccount(self._known.numbers)
         self.pipeline: PipelineProfile | None = None
         self.assumptions: dict[str, None] = {}
@@ -182,15 +183,16 @@ class ProgramTimer:
         start = clock[node.ipu]
         clock[node.ipu] += cost.cycles
         for number, total in cost.totals.items():
-            self.account.add_operation(node.ipu, number, total)
+            self.account.add_operation(node.ipu, number, total, cost.operand_tiles)
         self.assumptions.update(dict.fromkeys(cost.assumptions))
         origin = node.kernel.origin
-        kernel_part = TimedPart(((start, tr.assign_to_ipu(cost.trace, node.ipu)),), cost.nodes)
-        parts = [
-            kernel_part.wrap_in_node(
+        key = id(cost.trace), node.ipu, origin
+        if key not in self._timed_kernels:
+            part = TimedPart(((0, tr.assign_to_ipu(cost.trace, node.ipu)),), cost.nodes)
+            self._timed_kernels[key] = part.wrap_in_node(
                 "execute", _title_of_kernel(cost.nodes), origin, cost.cycles, node.ipu
             )
-        ]
+        parts = [self._timed_kernels[key].start_at(start)]
         for i, (value, layout) in enumerate(zip(node.writes, cost.results, strict=True)):
             is_output = i in cost.views and value in self._outputs
             if is_output and layout.view:

@@ -85,10 +85,12 @@ class Collectives:
         Args:
           operation: any operation of a kernel, after collectives have become JAX's own.
         """
+        if self.replicas == 1:
+            return 0
         rule = _CYCLES.get(operation.name)
         own_bytes = sum(shape.bytes for shape in operation.operands)
         replica_counts = self.replicas, self.ipus_per_replica, self.groups
-        if self.replicas == 1 or not own_bytes:
+        if not own_bytes:
             return 0
         if operation.name == "all_to_all":  # around no ring
             return collective_cost.all_to_all_cycles(self.target, own_bytes, *replica_counts)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses as dc
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -82,7 +80,7 @@ def test_memory_against_every_step(steps):
             case "rename":
                 if key in alive and detail not in alive:
                     heir = tensor(1, name="heir")
-                    alive[detail] = dc.replace(heir, laid=alive.pop(key).laid)
+                    alive[detail] = heir._replace(laid=alive.pop(key).laid)
                     memory.hand_over_memory(key, detail, heir)
             case "work":
                 happens(alive.values(), np.where(np.arange(TILES) < detail, key, 0))
@@ -94,7 +92,7 @@ def test_memory_against_every_step(steps):
                 if not detail.tensors:
                     memory.record_body(detail)
                     continue
-                live = dc.replace(detail.tensors[0], name="left")
+                live = detail.tensors[0]._replace(name="left")
                 memory.record_body(detail, {0: (("left", key), live)})
                 for before in seen[-len(detail.bytes) :]:  # its life is one
                     before[before.index(detail.tensors[0])] = live
@@ -148,7 +146,7 @@ def test_who_takes_over_memory_lives_on_from_there():
 @pytest.mark.parametrize(("old", "new"), [("variables", "variables"), ("constants", "activations")])
 def test_memory_of_a_variable_stays_a_variables(old, new):
     memory = MemoryTracker(TILES)
-    memory.add_tensor("a", dc.replace(tensor(10), category=old))
+    memory.add_tensor("a", tensor(10)._replace(category=old))
     memory.record_step("one")
     memory.hand_over_memory("a", "b", tensor(10))
     memory.record_step("two")
