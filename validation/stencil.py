@@ -6,7 +6,8 @@ with its halo into one buffer, exchanges halos, and calculates. Links, syncs and
 model's. Fitted once, over the 9 phases of exchange-vs-compute.csv that are compute or copies:
 cycles per vector of values and worker, and those of the copies. Between strips of columns each
 pixel of the border is a piece of its own; between strips of rows a tile's share of it is one. What
-a piece takes was fitted over nine rows of results.csv with such strips (median; 0.1 to 9 cycles).
+a piece takes was fitted over nine rows of results.csv with such strips (median; 0.1 to 9 cycles),
+and is taken for the columns beside a tile's block, too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ VERTEX_CYCLES = 100  # fitted: of a worker, beside its vectors
 COPY_CYCLES = 1000  # fitted: of the copies before and after the exchange, beside rows and bytes
 COPY_ROW_CYCLES = 17  # fitted: for every row of a worker's block
 COPY_BYTES = 5.0  # fitted: bytes per cycle, both copies together
-PIECE_CYCLES = 4  # fitted: of each pixel of a border between strips of columns
+PIECE_CYCLES = 4  # fitted: of each pixel of a border between columns
 LANES = {"float": 1, "float2": 2, "half4": 4}
 CHANNELS = 4
 CHEESE = (2200, 1122)  # the image whose phases exchange-vs-compute.csv has
@@ -83,13 +84,14 @@ def step_phases(width: int, height: int, dtype: str, ipus: int, target: Target) 
         if 0 <= other < ipus
     ]
     pieces = border if ipus > 1 and not grid.by_rows else 0
+    pieces_of_tile = 2 * grid.block[0]  # the columns left and right of its block
     copied = copied_rows * (columns + 2) * pixel
     copies = COPY_CYCLES + copied_rows * COPY_ROW_CYCLES + copied / COPY_BYTES
     return {
         "compute": target.workers * (vectors * VECTOR_CYCLES[dtype] + VERTEX_CYCLES),
         "pre": copies / 2,
         "post": copies / 2,
-        "exchange": exchange_cycles(target, halo),
+        "exchange": exchange_cycles(target, halo) + pieces_of_tile * PIECE_CYCLES,
         "globexchange": inter_ipu_cycles(target, flows) + pieces * PIECE_CYCLES,
         "sync": external_sync_cycles(target, ipus),
     }

@@ -1,8 +1,10 @@
 """PopLibs convolutions as stencils (lbm-graphcore: PoplibsStencil.cpp): the planner under a limit.
 
 Each of 2n steps is a 3x3 convolution of four channels to four, with 128-bit weight loads, and a
-copy of the result to where the input lies, which regroups its channels (the planner's own cost of
-that; docs/hardware.md, Planner). Several IPUs are one larger IPU to the planner.
+copy of the result to where the input lies: one more superstep that waits for an exchange, and
+regroups channels (the planner's own costs of these; docs/hardware.md, Planner). Several IPUs are
+one larger IPU to the planner; both exchanges go between them, since results lie otherwise than
+inputs.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import dataclasses as dc
 import re
 
 from lowering.machine.planner import Product, plan_product
+from lowering.machine.planner.planner_constants import SUPERSTEP_CYCLES
 from lowering.machine.transfers.links import exchange_cycles, external_sync_cycles, inter_ipu_cycles
 from validation.row import Prediction, Row, SkipError
 
@@ -46,11 +49,9 @@ def predict(row: Row) -> Prediction | None:
     chosen = plan_product(product, target, float(proportion[0]) if proportion else 0.6)
     moved = product.output_elements * product.element_bytes / target.tiles_per_ipu
     regroup = moved * 5 / (4 * product.element_bytes)
-    step = (
-        chosen.plan_cycles + regroup + exchange_cycles(row.target, moved) + _between(product, row)
-    )
-    step += 2 * external_sync_cycles(row.target, row.ipus)
-    return Prediction(cycles=2 * int(found[1]) * step)
+    copy = regroup + SUPERSTEP_CYCLES + exchange_cycles(row.target, moved)
+    between = _between(product, row) + external_sync_cycles(row.target, row.ipus)
+    return Prediction(cycles=2 * int(found[1]) * (chosen.plan_cycles + copy + 2 * between))
 
 
 def _between(product: Product, row: Row) -> int:

@@ -118,7 +118,7 @@ INSTRUCTIONS = {
 BYTES_PER_VERTEX_KIND = 440  # of the other kinds
 BYTES_PER_VERTEX = 100
 BYTES_PER_CALL = 12
-BYTES_PER_PHASE = 13
+BYTES_PER_PHASE = 11
 
 # The stacks of the six workers and the supervisor of a tile. An estimate: codelets of the libraries
 # need more than Poplar's minimum, and no source gives it.

@@ -41,7 +41,7 @@ def rearrange_operands(
       layouts: the layouts of the kernel's values.
       shapes: the shape of every value.
     """
-    received, sent, pieces = 0.0, 0.0, Pieces()
+    received, sent, pieces, receivers = 0.0, 0.0, Pieces(), 0
     for value, wanted_layout in zip(item.reads, costs.operands, strict=False):
         if value is None or wanted_layout is None:
             continue
@@ -51,13 +51,14 @@ def rearrange_operands(
             wanted = layouts.layout_for_plan(shapes[value], wanted_layout).mapping
             moved_bytes = math.ceil(shapes[value].bytes / max(1, wanted_layout.used))
             received += moved_bytes
+            receivers = max(receivers, wanted.used)
             sent += layout.mapping.most_bytes if layout.is_by_hand else 0
             together = layout.mapping.bytes_together_in(wanted)
             pieces += scattered_pieces(moved_bytes, together, layout.mapping.used)
     read = list(dict.fromkeys(without_literals(item.reads)))
     has_results_by_hand = any(wanted and wanted.by_hand for wanted in costs.results)
     if any(costs.operands) or has_results_by_hand or not read:
-        return Rearranging(_exchange_of(max(received, sent), pieces), received)
+        return Rearranging(_exchange_of(max(received, sent), pieces, receivers), received)
     is_elementwise = item.operations[-1].name in ELEMENTWISE
     if is_elementwise:
         _lay_out_like_other_operands(read, layouts, shapes)
@@ -75,7 +76,8 @@ def rearrange_operands(
             moved_elements = min(layout.mapping.elements, largest_layout.mapping.most_elements)
             received += moved_elements * layout.mapping.element_bytes
             pieces += _pieces_of_operand(layout.mapping, largest_layout.mapping)
-    return Rearranging(_exchange_of(received, pieces), received, largest_layout)
+    phase = _exchange_of(received, pieces, largest_layout.mapping.used)
+    return Rearranging(phase, received, largest_layout)
 
 
 def _is_in_place(layout: TensorLayout, wanted_layout: WantedLayout) -> bool:
@@ -86,8 +88,10 @@ def _is_in_place(layout: TensorLayout, wanted_layout: WantedLayout) -> bool:
     return wanted_layout.by_hand is not None or layout.order_key == (wanted_layout.layout, ())
 
 
-def _exchange_of(received: float, pieces: Pieces) -> Phase | None:
-    return Phase("rearrange", 0.0, received, pieces=pieces) if received else None
+def _exchange_of(received: float, pieces: Pieces, receivers: int | None = None) -> Phase | None:
+    if not received:
+        return None
+    return Phase("rearrange", 0.0, received, receivers=receivers, pieces=pieces)
 
 
 def _pieces_of_operand(operand: TileMapping, largest: TileMapping) -> Pieces:

@@ -95,7 +95,8 @@ def phases_of_plan(chosen: Plan, target: Target) -> tuple[Phase, ...]:
         received = sum(terms[term] for term in exchanged) * target.exchange_bytes
         fixed = SUPERSTEP_CYCLES if exchanged else 0
         pieces = sum((pieces_of_term[term] for term in exchanged), Pieces())
-        phase = Phase(name, terms[compute] + fixed, received, pieces=pieces)
+        receivers = chosen.tiles_taking_part
+        phase = Phase(name, terms[compute] + fixed, received, receivers=receivers, pieces=pieces)
         return [phase] if terms[compute] else []
 
     return (
@@ -173,6 +174,7 @@ def _phases_of_reduction(chosen: Plan, terms: dict[str, float], per_cycle: int) 
             "Reduce",
             terms["reduce"] * weight / total + SUPERSTEP_CYCLES,
             terms["reduce_exchange"] * per_cycle * weight / total,
+            receivers=chosen.tiles_taking_part,
             pieces=partial_pieces(factor - 1),
         )
         for weight, factor in zip(weights, factors, strict=True)

@@ -76,6 +76,19 @@ def test_pieces_of_a_plan():
     assert stages[0] * stages[1] >= cut.in_channels
 
 
+def test_tiles_that_take_no_part_receive_nothing():
+    """A tensor of 4 rows has 128 bytes on each of 4 tiles; the others have no code to receive."""
+
+    def turned(x, y):
+        return x + y.T
+
+    x, y = (jax.ShapeDtypeStruct(shape, jnp.float16) for shape in ((4, 64), (64, 4)))
+    code = profile(turned, x, y).memory.tile_categories["exchange_code"][0]
+    receiving = code > code.min()
+    assert receiving.sum() == 4
+    assert code[receiving].min() - code.min() >= 4 * 2  # from another tile, to an address
+
+
 def test_the_goal_changes_the_code_of_exchanges_alone():
     def transposed(x, y):
         return jnp.tanh(x @ y).T @ jnp.sin(y)
