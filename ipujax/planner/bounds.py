@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 
 import numpy as np
 
 from ipujax.planner.alternative import ROUNDING, Alternative
-from ipujax.planner.stage_costs import Cuts
+from ipujax.planner.stage_costs import Cuts, StageCosts
 from ipujax.planner.stage_graph import find_least_sum, sum_path
 from ipujax.planner.task_times import BACKWARD, COLUMNS, FORWARD, LEFT, UPDATE, WEIGHTS
 
@@ -72,20 +73,35 @@ class StageTables:
 
 
 def least_seconds_of_any_cut(alternative: Alternative) -> float:
-    """Returns a bound on the seconds of all cuts, the largest number if parameters do not fit.
+    """Returns a bound on the seconds of all cuts, whatever the schedule; no schedule is built.
 
     No IPU does less than its share of all work; a micro-batch passes all segments forward and
-    backward; and what waits meanwhile must fit in the memory of all IPUs together.
+    backward; and what waits meanwhile must fit in memory. It is the largest number where nothing
+    fits: less than inf, for the plan that lacks least may be among these.
     """
-    costs, segments = alternative.stage_costs, len(alternative.stage_costs.costs)
-    begin, end = np.array([0]), np.array([segments])
-    forward, backward, weight, update = (
-        float(take(begin, end)[0])
-        for take in (costs.forward, costs.backward, costs.weight, costs.update)
-    )
-    work = alternative.timed.micro_batches * (forward + backward + weight)
-    shared_work = (work + update) / alternative.num_ipus
-    return max(shared_work, forward + backward, _least_seconds_by_waiting(alternative))
+    if alternative.timed.shares_ipus:
+        least = max(_least_seconds_by_work(alternative), _least_seconds_by_waiting(alternative))
+    else:
+        least = least_seconds_of_worst_stage(alternative)
+    return min(least, sys.float_info.max)
+
+
+def _least_seconds_by_work(alternative: Alternative) -> float:
+    """Returns a bound on the seconds of all cuts from the work of a mean IPU.
+
+    Where offloading is chosen, a stage stores nothing only if no micro-batch waits in it while
+    another is at work: one at a time passes it and all behind it. Those before it store.
+    """
+    sums, micro_batches = alternative.stage_costs.prefixes, alternative.timed.micro_batches
+    forward_and_backward = sums["forward"] + sums["backward"]
+    behind = forward_and_backward[-1] - forward_and_backward
+    work = micro_batches * (behind[0] + sums["weight"][-1]) + sums["update"][-1]
+    if not alternative.offload:
+        return float(max(work / alternative.num_ipus, behind[0]))
+    _, leaving = alternative.stage_costs.left_sums
+    stored = 2 * micro_batches * leaving / alternative.stage_costs.costs.host_bytes_per_second
+    busy = (work + stored) / alternative.num_ipus
+    return float(np.maximum(busy, micro_batches * behind).min().clip(min=behind[0]))
 
 
 def _least_seconds_by_waiting(alternative: Alternative) -> float:
@@ -105,9 +121,67 @@ def _least_seconds_by_waiting(alternative: Alternative) -> float:
     fixed = costs.prefixes["parameters"][-1] + len(memory) * least_work_space
     room = memory.sum() * (1 + ROUNDING) - fixed
     if room <= 0:
-        # Less than inf: where nothing fits, the plan that lacks least may be among these.
-        return sys.float_info.max if waiting > 0 else 0.0
+        return np.inf if waiting > 0 else 0.0
     return float(alternative.timed.micro_batches * waiting / room) * (1 - EXCESS)
+
+
+def least_seconds_of_worst_stage(alternative: Alternative) -> float:
+    """Returns a bound on the seconds of all cuts by the worst stage of each; inf if none fits.
+
+    It is for alternatives with an IPU for each stage, and holds for all schedules.
+    """
+    least = _bound_beginnings(
+        alternative.stage_costs,
+        alternative.offload,
+        alternative.timed.micro_batches,
+        tuple(alternative.memory.tolist()),
+    )
+    return float(least[-1]) * (1 - EXCESS)
+
+
+@functools.lru_cache(maxsize=256)
+def _bound_beginnings(
+    costs: StageCosts, offload: bool, micro_batches: int, memory: tuple[float, ...]
+) -> np.ndarray:
+    """Returns the least that the worst of some stages takes if they end before each segment.
+
+    There is a stage for each entry of `memory`, the bytes of its IPU. float64 [segments + 1].
+    """
+    if not memory:
+        return np.where(np.arange(len(costs.costs) + 1) == 0, 0.0, np.inf)
+    before = _bound_beginnings(costs, offload, micro_batches, memory[:-1])
+    of_stage = _bound_stages(costs, offload, micro_batches, memory[-1])
+    return np.maximum(before[:, None], of_stage).min(axis=0)
+
+
+@functools.lru_cache(maxsize=16)
+def _bound_stages(
+    costs: StageCosts, offload: bool, micro_batches: int, memory: float
+) -> np.ndarray:
+    """Returns a bound on an update that has a stage alone on an IPU, float64 [starts, ends].
+
+    A stage waits for a first micro-batch to come, runs all its tasks, and its last backward task
+    is followed by those of the stages before it. Each micro-batch waits in it while it passes all
+    stages behind, and no more of them wait at once than there is memory for.
+    """
+    names = ("forward", "backward", "weight", "update")
+    sums = [costs.prefixes[name] for name in names]
+    coming, going = sums[0][:, None], sums[1][:, None]
+    passing = coming[-1] - coming + going[-1] - going
+    forward, backward, weight, update = (row - row[:, None] for row in sums)
+    left = costs.pairs.waiting_bytes
+    with np.errstate(divide="ignore", invalid="ignore"):
+        room = memory * (1 + EXCESS) - costs.pairs.kept_bytes
+        most = np.floor(room / left * (1 + EXCESS))
+        most = np.where(left > 0, most, np.inf) * (room >= left)
+        turns = micro_batches / (np.minimum(most, 1.0) if offload else most)
+        waiting = np.maximum(turns * (passing + weight), turns * passing + going)
+    seconds = micro_batches * (forward + backward) + np.maximum(going, micro_batches * weight)
+    least = np.maximum(seconds, waiting)
+    if offload:
+        storing = 2 * micro_batches * left / costs.costs.host_bytes_per_second
+        least = np.minimum(least, seconds + storing)
+    return np.where(most >= 1, coming + update + least, np.inf)
 
 
 def least_seconds_by_sums(alternative: Alternative) -> float:
