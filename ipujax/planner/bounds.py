@@ -11,7 +11,7 @@ import numpy as np
 from ipujax.planner.alternative import ROUNDING, Alternative
 from ipujax.planner.stage_costs import Cuts, StageCosts
 from ipujax.planner.stage_graph import find_least_sum, sum_path
-from ipujax.planner.task_times import BACKWARD, COLUMNS, FORWARD, LEFT, UPDATE, WEIGHTS
+from ipujax.planner.task_times import BACKWARD, COLUMNS, FORWARD, LEFT, ONE, UPDATE, WEIGHTS
 
 EXCESS = 1e-9
 """A share of an IPU's memory that may be a rounding error."""
@@ -95,13 +95,14 @@ def _least_seconds_by_work(alternative: Alternative) -> float:
     sums, micro_batches = alternative.stage_costs.prefixes, alternative.timed.micro_batches
     forward_and_backward = sums["forward"] + sums["backward"]
     behind = forward_and_backward[-1] - forward_and_backward
-    work = micro_batches * (behind[0] + sums["weight"][-1]) + sums["update"][-1]
+    work = micro_batches * (behind[0] + sums["weight"][-1])
+    update = max(sums["update"][-1] / alternative.num_ipus, alternative.tied_seconds)
     if not alternative.offload:
-        return float(max(work / alternative.num_ipus, behind[0]))
+        return float(max(work / alternative.num_ipus, behind[0])) + update
     _, leaving = alternative.stage_costs.left_sums
     stored = 2 * micro_batches * leaving / alternative.stage_costs.costs.host_bytes_per_second
     busy = (work + stored) / alternative.num_ipus
-    return float(np.maximum(busy, micro_batches * behind).min().clip(min=behind[0]))
+    return float(np.maximum(busy, micro_batches * behind).min().clip(min=behind[0])) + update
 
 
 def _least_seconds_by_waiting(alternative: Alternative) -> float:
@@ -122,7 +123,8 @@ def _least_seconds_by_waiting(alternative: Alternative) -> float:
     room = memory.sum() * (1 + ROUNDING) - fixed
     if room <= 0:
         return np.inf if waiting > 0 else 0.0
-    return float(alternative.timed.micro_batches * waiting / room) * (1 - EXCESS)
+    least = alternative.timed.micro_batches * waiting / room + alternative.tied_seconds
+    return float(least) * (1 - EXCESS)
 
 
 def least_seconds_of_worst_stage(alternative: Alternative) -> float:
@@ -134,6 +136,7 @@ def least_seconds_of_worst_stage(alternative: Alternative) -> float:
         alternative.stage_costs,
         alternative.offload,
         alternative.timed.micro_batches,
+        alternative.tied_seconds,
         tuple(alternative.memory.tolist()),
     )
     return float(least[-1]) * (1 - EXCESS)
@@ -141,7 +144,11 @@ def least_seconds_of_worst_stage(alternative: Alternative) -> float:
 
 @functools.lru_cache(maxsize=256)
 def _bound_beginnings(
-    costs: StageCosts, offload: bool, micro_batches: int, memory: tuple[float, ...]
+    costs: StageCosts,
+    offload: bool,
+    micro_batches: int,
+    tied_seconds: float,
+    memory: tuple[float, ...],
 ) -> np.ndarray:
     """Returns the least that the worst of some stages takes if they end before each segment.
 
@@ -149,14 +156,14 @@ def _bound_beginnings(
     """
     if not memory:
         return np.where(np.arange(len(costs.costs) + 1) == 0, 0.0, np.inf)
-    before = _bound_beginnings(costs, offload, micro_batches, memory[:-1])
-    of_stage = _bound_stages(costs, offload, micro_batches, memory[-1])
+    before = _bound_beginnings(costs, offload, micro_batches, tied_seconds, memory[:-1])
+    of_stage = _bound_stages(costs, offload, micro_batches, tied_seconds, memory[-1])
     return np.maximum(before[:, None], of_stage).min(axis=0)
 
 
 @functools.lru_cache(maxsize=16)
 def _bound_stages(
-    costs: StageCosts, offload: bool, micro_batches: int, memory: float
+    costs: StageCosts, offload: bool, micro_batches: int, tied_seconds: float, memory: float
 ) -> np.ndarray:
     """Returns a bound on an update that has a stage alone on an IPU, float64 [starts, ends].
 
@@ -181,7 +188,8 @@ def _bound_stages(
     if offload:
         storing = 2 * micro_batches * left / costs.costs.host_bytes_per_second
         least = np.minimum(least, seconds + storing)
-    return np.where(most >= 1, coming + update + least, np.inf)
+    least = coming + least + np.maximum(update, tied_seconds)
+    return np.where(most >= 1, least, np.inf)
 
 
 def least_seconds_by_sums(alternative: Alternative) -> float:
@@ -191,11 +199,14 @@ def least_seconds_by_sums(alternative: Alternative) -> float:
     more than the others at any of its moments.
     """
     work = np.zeros((alternative.stages, COLUMNS))
-    work[:, [FORWARD, BACKWARD, WEIGHTS]] = alternative.timed.micro_batches
-    work[:, UPDATE] = 1.0
+    work[:, [FORWARD, BACKWARD, WEIGHTS]] = alternative.timed.micro_batches / alternative.num_ipus
+    if alternative.tied_seconds:
+        work[0, ONE] = alternative.tied_seconds
+    else:
+        work[:, UPDATE] = 1.0 / alternative.num_ipus
     fullest = [paths[paths[:, :, LEFT].sum(axis=1).argmax()] for paths in alternative.memory_paths]
     if fullest:
         excess = find_least_sum(sum_path(alternative, np.mean(fullest, axis=0)))
         if excess > EXCESS:
             return np.inf
-    return find_least_sum(sum_path(alternative, work / alternative.num_ipus))
+    return find_least_sum(sum_path(alternative, work))
