@@ -106,23 +106,28 @@ def _least_seconds_by_work(alternative: Alternative) -> float:
 
 
 def _least_seconds_by_waiting(alternative: Alternative) -> float:
-    """Returns a bound on the seconds of all cuts from the bytes that wait for backward passes.
+    """Returns a bound on the seconds of all cuts from what IPUs keep; inf if none fits.
 
-    What a segment keeps of a micro-batch waits while all segments behind it run forward and
-    backward. All these bytes times their seconds, by the seconds of an update, are what waits in
-    the mean (Little's law), and no IPU has less room than for its own mean.
+    A stage at work has what it keeps of a micro-batch, and the largest stage of an IPU no less than
+    its mean one. What a segment keeps waits, where nothing is computed again or stored, while all
+    segments behind it run forward and backward. All these bytes times their seconds, by the seconds
+    of an update, are what waits in the mean (Little's law), and no IPU has less room than for its
+    own mean.
     """
     costs, memory = alternative.stage_costs, alternative.memory
-    if costs.recompute or alternative.offload or np.isinf(memory).any():
+    if np.isinf(memory).any():
         return 0.0
-    passed = costs.prefixes["forward"] + costs.prefixes["backward"]
-    waiting = np.diff(costs.prefixes["least activations"]) @ (passed[-1] - passed[:-1])
     starts = np.arange(len(costs.costs))
     least_work_space = costs.workspace_bytes(starts, starts + 1).min()
     fixed = costs.prefixes["parameters"][-1] + len(memory) * least_work_space
-    room = memory.sum() * (1 + ROUNDING) - fixed
-    if room <= 0:
-        return np.inf if waiting > 0 else 0.0
+    room = memory.sum() * (1 + EXCESS) - fixed
+    kept = costs.prefixes["least activations"]
+    if room < kept[-1] / np.bincount(alternative.device_mapping).max():
+        return np.inf
+    if costs.recompute or alternative.offload or not kept[-1]:
+        return 0.0
+    passed = costs.prefixes["forward"] + costs.prefixes["backward"]
+    waiting = np.diff(kept) @ (passed[-1] - passed[:-1])
     least = alternative.timed.micro_batches * waiting / room + alternative.tied_seconds
     return float(least) * (1 - EXCESS)
 

@@ -116,10 +116,11 @@ class PathBounds:
         part._memory_paths |= self._memory_paths
         return part
 
-    def list_tables(self, graph: StageGraph) -> list[PathTable]:
+    def list_tables(self, graph: StageGraph, *, with_all_paths: bool = False) -> list[PathTable]:
         """Returns the sums, over the stages of a graph, of the best means and of IPUs' paths."""
         means = [mean.path for mean in self._list_best_means()]
-        chosen = [*means, *self.paths[: self._alternative.num_ipus]]
+        count = None if with_all_paths else self._alternative.num_ipus
+        chosen = [*means, *self.paths[:count]]
         return [PathTable(graph, sum_path(self._alternative, path)) for path in chosen]
 
     def balance_boundaries(
