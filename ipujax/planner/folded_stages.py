@@ -34,8 +34,10 @@ def may_fit_folded(alternative: Alternative, tolerance: float) -> bool:
     behind[0] = last
     for moments, memory in zip(alternative.moments, alternative.memory, strict=True):
         reached = np.full(last + 1, last + 1)
-        for start in np.flatnonzero(behind <= last):
-            ends, earliest = table.extend(start, behind[start], moments, memory * (1 + tolerance))
+        for start in np.flatnonzero(behind <= last).tolist():
+            ends, earliest = table.extend(
+                start, int(behind[start]), moments, memory * (1 + tolerance)
+            )
             reached[ends] = np.minimum(reached[ends], earliest)
         behind = reached
     return bool((behind <= np.arange(last + 1)).any())

@@ -25,7 +25,9 @@ def draw_alternative(seed: int) -> Alternative:
 
     def draw_triples(most: int) -> list[tuple[int, int, int]]:
         pairs = [sorted(random.choice(SEGMENTS, 2, replace=False).tolist()) for _ in range(2)]
-        return [(first, last, size) for (first, last), size in zip(pairs, draw(2, most))]
+        return [
+            (first, last, size) for (first, last), size in zip(pairs, draw(2, most), strict=True)
+        ]
 
     shared = draw_triples(5)
     kept = [
