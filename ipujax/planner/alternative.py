@@ -208,6 +208,25 @@ class Alternative:
         return np.array([*rows, np.ones_like(delays)]).transpose(2, 1, 0)
 
     @functools.cached_property
+    def tied_seconds(self) -> float:
+        """Seconds of an update that no cut saves: of parameters that always are on two IPUs.
+
+        A stage has segments before it for all stages before, and behind it for all behind.
+        """
+        costs, stages = self.stage_costs.costs, np.arange(self.stages)
+        ipus, behind = np.array(self.device_mapping), len(self.stage_costs.costs) - self.stages
+        shares_ipu = (ipus == ipus[:, None]) & (stages >= stages[:, None])
+        seconds = 0.0
+        for first, last, bytes_ in costs.tied_bytes:
+            is_far = stages - stages[:, None] > last - first
+            has_first, has_last = (
+                (stages <= segment) & (stages >= segment - behind) for segment in (first, last)
+            )
+            if not (shares_ipu & ~is_far & has_first[:, None] & has_last).any():
+                seconds = max(seconds, bytes_ / costs.bytes_per_second)
+        return seconds
+
+    @functools.cached_property
     def memory_paths(self) -> tuple[np.ndarray, ...]:
         """What must not be above 0, as paths of each IPU that has a limit and several stages.
 
@@ -233,7 +252,10 @@ class Alternative:
         """
         path = self.timed.task_times.find_longest_path(row)
         updates = sum_by_ipu(row[:, UPDATE : UPDATE + 1], self.device_mapping)
-        path[:, UPDATE] = np.array(self.device_mapping) == updates.argmax()
+        if updates.max() < self.tied_seconds:
+            path[0, ONE] = self.tied_seconds
+        else:
+            path[:, UPDATE] = np.array(self.device_mapping) == updates.argmax()
         return path
 
     def list_straight_paths(self) -> list[np.ndarray]:
@@ -241,7 +263,10 @@ class Alternative:
         paths: list[np.ndarray] = []
         for ipu in range(self.num_ipus):
             path = self.timed.task_times.find_straight_path(ipu)
-            path[:, UPDATE] = np.array(self.device_mapping) == ipu
+            if self.tied_seconds:
+                path[0, ONE] = self.tied_seconds
+            else:
+                path[:, UPDATE] = np.array(self.device_mapping) == ipu
             paths.append(path)
         return paths
 

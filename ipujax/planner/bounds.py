@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 
 import numpy as np
 
 from ipujax.planner.alternative import ROUNDING, Alternative
-from ipujax.planner.stage_costs import Cuts
+from ipujax.planner.stage_costs import Cuts, StageCosts
 from ipujax.planner.stage_graph import find_least_sum, sum_path
-from ipujax.planner.task_times import BACKWARD, COLUMNS, FORWARD, LEFT, UPDATE, WEIGHTS
+from ipujax.planner.task_times import BACKWARD, COLUMNS, FORWARD, LEFT, ONE, UPDATE, WEIGHTS
 
 EXCESS = 1e-9
 """A share of an IPU's memory that may be a rounding error."""
@@ -72,42 +73,128 @@ class StageTables:
 
 
 def least_seconds_of_any_cut(alternative: Alternative) -> float:
-    """Returns a bound on the seconds of all cuts, the largest number if parameters do not fit.
+    """Returns a bound on the seconds of all cuts, whatever the schedule; no schedule is built.
 
     No IPU does less than its share of all work; a micro-batch passes all segments forward and
-    backward; and what waits meanwhile must fit in the memory of all IPUs together.
+    backward; and what waits meanwhile must fit in memory. It is the largest number where nothing
+    fits: less than inf, for the plan that lacks least may be among these.
     """
-    costs, segments = alternative.stage_costs, len(alternative.stage_costs.costs)
-    begin, end = np.array([0]), np.array([segments])
-    forward, backward, weight, update = (
-        float(take(begin, end)[0])
-        for take in (costs.forward, costs.backward, costs.weight, costs.update)
-    )
-    work = alternative.timed.micro_batches * (forward + backward + weight)
-    shared_work = (work + update) / alternative.num_ipus
-    return max(shared_work, forward + backward, _least_seconds_by_waiting(alternative))
+    if alternative.timed.shares_ipus:
+        least = max(_least_seconds_by_work(alternative), _least_seconds_by_waiting(alternative))
+    else:
+        least = least_seconds_of_worst_stage(alternative)
+    return min(least, sys.float_info.max)
+
+
+def _least_seconds_by_work(alternative: Alternative) -> float:
+    """Returns a bound on the seconds of all cuts from the work of a mean IPU.
+
+    Where offloading is chosen, a stage stores nothing only if no micro-batch waits in it while
+    another is at work: one at a time passes it and all behind it. Those before it store.
+    """
+    sums, micro_batches = alternative.stage_costs.prefixes, alternative.timed.micro_batches
+    forward_and_backward = sums["forward"] + sums["backward"]
+    behind = forward_and_backward[-1] - forward_and_backward
+    work = micro_batches * (behind[0] + sums["weight"][-1])
+    update = max(sums["update"][-1] / alternative.num_ipus, alternative.tied_seconds)
+    if not alternative.offload:
+        return float(max(work / alternative.num_ipus, behind[0])) + update
+    _, leaving = alternative.stage_costs.left_sums
+    stored = 2 * micro_batches * leaving / alternative.stage_costs.costs.host_bytes_per_second
+    busy = (work + stored) / alternative.num_ipus
+    return float(np.maximum(busy, micro_batches * behind).min().clip(min=behind[0])) + update
 
 
 def _least_seconds_by_waiting(alternative: Alternative) -> float:
-    """Returns a bound on the seconds of all cuts from the bytes that wait for backward passes.
+    """Returns a bound on the seconds of all cuts from what IPUs keep; inf if none fits.
 
-    What a segment keeps of a micro-batch waits while all segments behind it run forward and
-    backward. All these bytes times their seconds, by the seconds of an update, are what waits in
-    the mean (Little's law), and no IPU has less room than for its own mean.
+    A stage at work has what it keeps of a micro-batch, and the largest stage of an IPU no less than
+    its mean one. What a segment keeps waits, where nothing is computed again or stored, while all
+    segments behind it run forward and backward. All these bytes times their seconds, by the seconds
+    of an update, are what waits in the mean (Little's law), and no IPU has less room than for its
+    own mean.
     """
     costs, memory = alternative.stage_costs, alternative.memory
-    if costs.recompute or alternative.offload or np.isinf(memory).any():
+    if np.isinf(memory).any():
         return 0.0
-    passed = costs.prefixes["forward"] + costs.prefixes["backward"]
-    waiting = np.diff(costs.prefixes["least activations"]) @ (passed[-1] - passed[:-1])
     starts = np.arange(len(costs.costs))
     least_work_space = costs.workspace_bytes(starts, starts + 1).min()
     fixed = costs.prefixes["parameters"][-1] + len(memory) * least_work_space
-    room = memory.sum() * (1 + ROUNDING) - fixed
-    if room <= 0:
-        # Less than inf: where nothing fits, the plan that lacks least may be among these.
-        return sys.float_info.max if waiting > 0 else 0.0
-    return float(alternative.timed.micro_batches * waiting / room) * (1 - EXCESS)
+    room = memory.sum() * (1 + EXCESS) - fixed
+    kept = costs.prefixes["least activations"]
+    if room < kept[-1] / np.bincount(alternative.device_mapping).max():
+        return np.inf
+    if costs.recompute or alternative.offload or not kept[-1]:
+        return 0.0
+    passed = costs.prefixes["forward"] + costs.prefixes["backward"]
+    waiting = np.diff(kept) @ (passed[-1] - passed[:-1])
+    least = alternative.timed.micro_batches * waiting / room + alternative.tied_seconds
+    return float(least) * (1 - EXCESS)
+
+
+def least_seconds_of_worst_stage(alternative: Alternative) -> float:
+    """Returns a bound on the seconds of all cuts by the worst stage of each; inf if none fits.
+
+    It is for alternatives with an IPU for each stage, and holds for all schedules.
+    """
+    least = _bound_beginnings(
+        alternative.stage_costs,
+        alternative.offload,
+        alternative.timed.micro_batches,
+        alternative.tied_seconds,
+        tuple(alternative.memory.tolist()),
+    )
+    return float(least[-1]) * (1 - EXCESS)
+
+
+@functools.lru_cache(maxsize=256)
+def _bound_beginnings(
+    costs: StageCosts,
+    offload: bool,
+    micro_batches: int,
+    tied_seconds: float,
+    memory: tuple[float, ...],
+) -> np.ndarray:
+    """Returns the least that the worst of some stages takes if they end before each segment.
+
+    There is a stage for each entry of `memory`, the bytes of its IPU. float64 [segments + 1].
+    """
+    if not memory:
+        return np.where(np.arange(len(costs.costs) + 1) == 0, 0.0, np.inf)
+    before = _bound_beginnings(costs, offload, micro_batches, tied_seconds, memory[:-1])
+    of_stage = _bound_stages(costs, offload, micro_batches, tied_seconds, memory[-1])
+    return np.maximum(before[:, None], of_stage).min(axis=0)
+
+
+@functools.lru_cache(maxsize=16)
+def _bound_stages(
+    costs: StageCosts, offload: bool, micro_batches: int, tied_seconds: float, memory: float
+) -> np.ndarray:
+    """Returns a bound on an update that has a stage alone on an IPU, float64 [starts, ends].
+
+    A stage waits for a first micro-batch to come, runs all its tasks, and its last backward task
+    is followed by those of the stages before it. Each micro-batch waits in it while it passes all
+    stages behind, and no more of them wait at once than there is memory for.
+    """
+    names = ("forward", "backward", "weight", "update")
+    sums = [costs.prefixes[name] for name in names]
+    coming, going = sums[0][:, None], sums[1][:, None]
+    passing = coming[-1] - coming + going[-1] - going
+    forward, backward, weight, update = (row - row[:, None] for row in sums)
+    left = costs.pairs.waiting_bytes
+    with np.errstate(divide="ignore", invalid="ignore"):
+        room = memory * (1 + EXCESS) - costs.pairs.kept_bytes
+        most = np.floor(room / left * (1 + EXCESS))
+        most = np.where(left > 0, most, np.inf) * (room >= left)
+        turns = micro_batches / (np.minimum(most, 1.0) if offload else most)
+        waiting = np.maximum(turns * (passing + weight), turns * passing + going)
+    seconds = micro_batches * (forward + backward) + np.maximum(going, micro_batches * weight)
+    least = np.maximum(seconds, waiting)
+    if offload:
+        storing = 2 * micro_batches * left / costs.costs.host_bytes_per_second
+        least = np.minimum(least, seconds + storing)
+    least = coming + least + np.maximum(update, tied_seconds)
+    return np.where(most >= 1, least, np.inf)
 
 
 def least_seconds_by_sums(alternative: Alternative) -> float:
@@ -117,11 +204,14 @@ def least_seconds_by_sums(alternative: Alternative) -> float:
     more than the others at any of its moments.
     """
     work = np.zeros((alternative.stages, COLUMNS))
-    work[:, [FORWARD, BACKWARD, WEIGHTS]] = alternative.timed.micro_batches
-    work[:, UPDATE] = 1.0
+    work[:, [FORWARD, BACKWARD, WEIGHTS]] = alternative.timed.micro_batches / alternative.num_ipus
+    if alternative.tied_seconds:
+        work[0, ONE] = alternative.tied_seconds
+    else:
+        work[:, UPDATE] = 1.0 / alternative.num_ipus
     fullest = [paths[paths[:, :, LEFT].sum(axis=1).argmax()] for paths in alternative.memory_paths]
     if fullest:
         excess = find_least_sum(sum_path(alternative, np.mean(fullest, axis=0)))
         if excess > EXCESS:
             return np.inf
-    return find_least_sum(sum_path(alternative, work / alternative.num_ipus))
+    return find_least_sum(sum_path(alternative, work))

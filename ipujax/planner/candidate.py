@@ -11,7 +11,12 @@ from collections.abc import Callable
 import numpy as np
 
 from ipujax.planner.alternative import ROUNDING, Alternative
-from ipujax.planner.bounds import StageTables, least_seconds_by_sums, least_seconds_of_any_cut
+from ipujax.planner.bounds import (
+    EXCESS,
+    StageTables,
+    least_seconds_by_sums,
+    least_seconds_of_any_cut,
+)
 from ipujax.planner.cut_search import (
     CutParts,
     FoundCut,
@@ -20,6 +25,7 @@ from ipujax.planner.cut_search import (
     find_rough_cut,
     move_boundaries,
 )
+from ipujax.planner.folded_stages import is_folded, may_fit_folded
 from ipujax.planner.local_search import LocalSearch
 from ipujax.planner.path_bounds import PathBounds
 from ipujax.planner.stage_costs import Cuts
@@ -89,7 +95,8 @@ class Candidate:
             return
         tables = StageTables(self.alternative)
         cut = tables.find_balanced_cut()
-        if cut is None:
+        folded = is_folded(self.alternative)
+        if cut is None or (folded and not may_fit_folded(self.alternative, EXCESS)):
             self.found, self.least = FoundCut(None, math.inf, proven=True), math.inf
             return
         graph = StageGraph(tables.possible)

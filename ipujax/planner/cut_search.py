@@ -20,14 +20,14 @@ _ROUNDS = 80  # of tightening the bound on all cuts
 _ROUNDS_OF_PART = 30  # and on a part of them
 _LEAST_SPREAD = 0.01  # of a boundary in the mixture, in segments squared, to divide cuts there
 _MOST_LISTED = 1e9  # cuts that bounds leave, of which those are listed that may be faster
-_MOST_BEGINNINGS = 1 << 15  # of cuts that are listed at once
-_TOGETHER = 256  # cuts whose schedules are timed at once
+_MOST_BEGINNINGS = 1 << 17  # of cuts that are listed at once
+_TOGETHER = 1024  # cuts whose schedules are timed at once
 _MOST_MOVED = 1 << 16  # tasks that are timed while boundaries are moved
 _FEWEST_MOVES = 16
 _ROUNDS_OF_SHARES = 12  # of finding the shares of boundaries, where IPUs have several stages
 _ROUNDS_OF_FIRST = 3  # before all alternatives have had these
 _MOST_PAIRS = 1 << 11  # cuts with two boundaries moved that are timed at once
-_MOST_TIMED = 1 << 23  # tasks of the cuts that are timed rather than divided
+_MOST_TIMED = 1 << 29  # tasks of the cuts that are timed rather than divided
 
 
 @dc.dataclass(frozen=True)
@@ -275,8 +275,7 @@ class _FastestCutSearch:
             return ()
         graph = self._rule_out(graph, bounds)
         cuts = self._list_cuts(graph, bounds)
-        if cuts is not None:
-            self._time_cuts(cuts, bounds.paths)
+        if cuts is not None and self._time_cuts(cuts, bounds.paths):
             return ()
         return [(half, bounds) for half in _divide(graph, bounds)]
 
@@ -287,7 +286,7 @@ class _FastestCutSearch:
         """Lists the cuts that bounds allow to be faster; None if they are too many."""
         if graph.count_cuts()[0, 0] > _MOST_LISTED:
             return None
-        tables = bounds.list_tables(graph)
+        tables = bounds.list_tables(graph, with_all_paths=True)
         tasks = 2 * self._alternative.stages * self._alternative.timed.micro_batches
         beginnings = np.zeros((1, 1), int)
         sums = np.zeros((1, len(tables)))
@@ -307,8 +306,12 @@ class _FastestCutSearch:
             beginnings = np.concatenate([beginnings[row], end[:, None]], axis=1)
         return beginnings if len(beginnings) * tasks <= _MOST_TIMED else None
 
-    def _time_cuts(self, cuts: Cuts, paths: Sequence[np.ndarray]) -> None:
-        """Times the schedules of cuts, those first that bounds allow to be fastest."""
+    def _time_cuts(self, cuts: Cuts, paths: Sequence[np.ndarray]) -> bool:
+        """Times the schedules of cuts, those first that bounds allow to be fastest.
+
+        Returns:
+          whether all were timed that may be faster than the best, before time was over.
+        """
         cuts = cuts[self._alternative.fits_in_memory(cuts)]
         rows = self._alternative.time_rows(cuts)
         least = multiply_paths(np.array(paths), rows).max(axis=0)
@@ -317,10 +320,13 @@ class _FastestCutSearch:
             chosen = order[first : first + _TOGETHER]
             chosen = chosen[least[chosen] < self.limit * (1 - ROUNDING)]
             if not len(chosen):
-                return
+                return True
+            if self._is_out_of_time():
+                return False
             seconds = self._alternative.seconds(cuts[chosen])
             fastest = int(seconds.argmin())
             self._keep_best(cuts[chosen[fastest]].tolist(), float(seconds[fastest]))
+        return True
 
     def _keep_best(self, cut: Sequence[int] | None, seconds: float) -> None:
         if seconds < self.limit * (1 - ROUNDING):

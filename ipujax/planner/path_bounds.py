@@ -25,6 +25,7 @@ from ipujax.planner.task_times import ONE
 _CLOSE = 1e-4  # how far a bound may be below what mixtures of cuts reach
 _HOPELESS = 0.3  # of what a bound lacks to be a limit, where mixtures are below the limit too
 _LITTLE = 0.01  # by which a bound should rise in a round
+_MOST_STALLS = 2  # rounds in a row that raise a bound by less, where memory is still in the way
 _MOST_MEANS = 8  # by which stages are ruled out
 _MOST_PATHS = 40  # that a part of the cuts begins with
 
@@ -115,10 +116,11 @@ class PathBounds:
         part._memory_paths |= self._memory_paths
         return part
 
-    def list_tables(self, graph: StageGraph) -> list[PathTable]:
+    def list_tables(self, graph: StageGraph, *, with_all_paths: bool = False) -> list[PathTable]:
         """Returns the sums, over the stages of a graph, of the best means and of IPUs' paths."""
         means = [mean.path for mean in self._list_best_means()]
-        chosen = [*means, *self.paths[: self._alternative.num_ipus]]
+        count = None if with_all_paths else self._alternative.num_ipus
+        chosen = [*means, *self.paths[:count]]
         return [PathTable(graph, sum_path(self._alternative, path)) for path in chosen]
 
     def balance_boundaries(
@@ -138,9 +140,9 @@ class PathBounds:
         shares = BoundaryShares(self._alternative, graph)
         for cut in self.cuts:
             shares.add_cut(cut)
-        scale = float((self.paths[-1] * self._rows[-1]).sum()) or 1.0
+        scale, stalls = float((self.paths[-1] * self._rows[-1]).sum()) or 1.0, 0
         for _ in range(rounds):
-            if is_out_of_time():
+            if stalls > _MOST_STALLS or is_out_of_time():
                 break
             memory_paths = np.array([*self._memory_paths.values()])
             memory_paths = memory_paths.reshape(-1, *self.paths[0].shape)
@@ -155,7 +157,8 @@ class PathBounds:
             self._add_longest_path(mixture.row)
             self._add_fullest_moments(mixture.row)
             is_open = (mixture.lacks > EXCESS and is_new) or len(self._memory_paths) > known
-            if self.seconds <= before * (1 + _LITTLE) and not is_open:
+            stalls = 0 if self.seconds > before * (1 + _LITTLE) else stalls + 1
+            if stalls and not is_open:
                 break
         for cut in shares.list_cuts():
             self.add_cut(cut)
