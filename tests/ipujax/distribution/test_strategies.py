@@ -243,3 +243,15 @@ def test_the_strategy_under_its_later_name() -> None:
         ipu.horovod.popdist_strategy.PopDistStrategy(enable_keras_extensions=False)
     with pytest.raises(TypeError, match="enable_dataset_iterators"):
         ipu.horovod.popdist_strategy.PopDistStrategy(enable_dataset_iterators=1)  # type: ignore
+
+
+def test_later_releases_names_are_the_same() -> None:
+    from ipujax import distributed
+    from ipujax.distributed.ipu_horovod_strategy import IPUHorovodStrategy
+    from ipujax.distributed.popdist_strategy import PopDistStrategy
+
+    assert IPUHorovodStrategy is ipu_horovod_strategy.IPUHorovodStrategy
+    assert PopDistStrategy is hvd.popdist_strategy.PopDistStrategy
+    names = set(distributed.__all__) - {"ipu_horovod_strategy", "popdist_strategy"}
+    assert all(getattr(distributed, name) is getattr(hvd, name) for name in names)
+    assert {"allreduce", "broadcast", "rank", "size"} <= names
