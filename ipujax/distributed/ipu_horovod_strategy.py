@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from ipujax.horovod.ipu_horovod_strategy import IPUHorovodStrategy as IPUHorovodStrategy
+from ipujax.horovod import ipu_horovod_strategy
 
 __all__ = ["IPUHorovodStrategy"]
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+IPUHorovodStrategy = ipu_horovod_strategy.IPUHorovodStrategy

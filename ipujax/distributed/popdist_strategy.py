@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from ipujax.horovod.popdist_strategy import PopDistStrategy as PopDistStrategy
+from ipujax.horovod import popdist_strategy
 
 __all__ = ["PopDistStrategy"]
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+PopDistStrategy = popdist_strategy.PopDistStrategy
