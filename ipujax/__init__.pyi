@@ -9,6 +9,7 @@ from . import cross_replica_optimizer as cross_replica_optimizer
 from . import custom_ops as custom_ops
 from . import data as data
 from . import dataset_benchmark as dataset_benchmark
+from . import distributed as distributed
 from . import embedding_ops as embedding_ops
 from . import errors as errors
 from . import events as events
@@ -67,6 +68,7 @@ from .comparison import compare as compare
 from .driver import compile as compile
 from .driver import load_executable as load_executable
 from .driver import tile_mapping as tile_mapping
+from .functional_ops import outlined_function as outlined_function
 from .pipelines import plan as plan
 from .system import meshes as meshes
 from .training import check_pipeline as check_pipeline

@@ -103,7 +103,7 @@ FRONT_ENDS = (
     "ipujax.doors.onnx", "ipujax.doors.keras", "ipujax.keras", "ipujax.strategies",
     "ipujax.doors.estimators", "ipujax.frontends", "ipujax.standin", "ipujax.popart",
     "ipujax.poplar", "ipujax.tiles", "ipujax.tessellate", "ipujax.poptorch",
-    "ipujax.popdist", "ipujax.horovod",
+    "ipujax.popdist", "ipujax.horovod", "ipujax.distributed",
 )  # fmt: skip
 ROOMS = (*COMPILER, *RUNTIME, *FRONT_ENDS, "ipujax.cli", "ipujax", "ipujax.demo")
 """The rooms, lowest first: a room imports the faces of those before it, and of no other.

@@ -21,7 +21,6 @@ NOT_YET: dict[str, str] = {
     "application_compile_op": _COMPILED,
     "autoshard": "`scopes.ipu_shard` around each part",
     "autoshard_cnn": "`scopes.ipu_shard` around each part",
-    "distributed": "`popdist`, `horovod` and `ipu_multi_worker_strategy`",
     "eager": "`ipu.compile` around what is to run on IPUs; the rest runs where JAX runs it",
     "embedded_runtime": _COMPILED,
     "f8_ops": "JAX's own types, such as `x.astype(jax.numpy.float8_e4m3fn)`",

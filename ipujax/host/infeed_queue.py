@@ -47,6 +47,8 @@ class IPUInfeedQueue(Queue):
       replication_factor: deprecated; it follows from the program.
       data_to_prefetch: deprecated; use `prefetch_depth`.
       prefetch_depth: at most so many elements are fetched ahead, 1 to 255; None chooses.
+      optimise_latency: True or False; the original then copied elements in smaller parts. Here it
+        changes nothing.
 
     Raises:
       FeedError: for arguments out of range (a `ValueError`).
@@ -66,7 +68,10 @@ class IPUInfeedQueue(Queue):
         replication_factor: int = 1,
         data_to_prefetch: int = 1,
         prefetch_depth: int | None = None,
+        *,
+        optimise_latency: bool = False,
     ):
+        check.require_flag(optimise_latency, "optimise_latency")
         replicated = replication_factor != 1
         warn_of_deprecated_argument(
             self, replicated, "replication_factor", "it follows from the program"

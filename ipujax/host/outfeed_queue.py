@@ -41,6 +41,10 @@ class IPUOutfeedQueue(Queue):
       replication_factor: deprecated; it follows from the program.
       io_batch_size: deprecated: how many elements the original sent at a time. Here each is sent
         when it is there, and what is dequeued is the same.
+      buffer_depth: how many elements the original's stream had room for. Here the queue holds all
+        that the host has not read yet, whatever it is.
+      optimise_latency: True or False; the original then copied elements in smaller parts. Here it
+        changes nothing.
 
     Raises:
       FeedError: for arguments of a wrong type or value (a `ValueError`).
@@ -58,7 +62,12 @@ class IPUOutfeedQueue(Queue):
         device_ordinal: int = 0,
         replication_factor: int | None = None,
         io_batch_size: int = 1,
+        *,
+        buffer_depth: int = 1,
+        optimise_latency: bool = False,
     ):
+        check.require_integer(buffer_depth, "buffer_depth", 1)
+        check.require_flag(optimise_latency, "optimise_latency")
         mode = IPUOutfeedMode.ALL if outfeed_mode is None else outfeed_mode
         check.require_instance(
             mode, IPUOutfeedMode, "outfeed_mode", "an IPUOutfeedMode, ALL or LAST"

@@ -31,14 +31,14 @@ def set_infeed_queue_options(model: keras.Model, **kwargs: Any) -> None:
     Args:
       model: the model.
       kwargs: arguments of `IPUInfeedQueue`, of which `prefetch_depth` acts: the number of batches
-        to fetch ahead. `optimise_latency`, of later releases of the original, changes nothing.
+        to fetch ahead. `optimise_latency` changes nothing.
 
     Raises:
       KerasError: (a `ValueError`) an argument that Keras sets.
       KerasTypeError: (a `TypeError`) an argument that there is not, or of a wrong type.
       FeedError: (a `ValueError`) a value that the queue cannot have.
     """
-    options = _check_queue_arguments(kwargs, IPUInfeedQueue, "set_infeed_queue_options", ())
+    options = _check_queue_arguments(kwargs, IPUInfeedQueue, "set_infeed_queue_options")
     IPUInfeedQueue([], **options)
     object.__setattr__(model, _INFEED, options)
     discard_programs(model)
@@ -49,32 +49,28 @@ def set_outfeed_queue_options(model: keras.Model, **kwargs: Any) -> None:
 
     Args:
       model: the model.
-      kwargs: arguments of `IPUOutfeedQueue`. `buffer_depth` and `optimise_latency`, of later
-        releases of the original, are accepted too. No argument changes the results: the queue
-        always holds the results that the host has not read yet.
+      kwargs: arguments of `IPUOutfeedQueue`. No argument changes the results: the queue always
+        holds the results that the host has not read yet.
 
     Raises:
       KerasError: (a `ValueError`) an argument that Keras sets, or a `buffer_depth` below 1.
       KerasTypeError: (a `TypeError`) an argument that there is not, or of a wrong type.
       FeedError: (a `ValueError`) a value that the queue cannot have.
     """
-    method = "set_outfeed_queue_options"
-    options = _check_queue_arguments(kwargs, IPUOutfeedQueue, method, ("buffer_depth",))
+    options = _check_queue_arguments(kwargs, IPUOutfeedQueue, "set_outfeed_queue_options")
     if "buffer_depth" in options:
         check.require_integer(options.pop("buffer_depth"), "buffer_depth", at_least=1)
     IPUOutfeedQueue(**options)
     object.__setattr__(model, _OUTFEED, options)
 
 
-def _check_queue_arguments(
-    arguments: Mapping[str, object], queue: type, method: str, further_parameters: tuple[str, ...]
-) -> Keywords:
+def _check_queue_arguments(arguments: Mapping[str, object], queue: type, method: str) -> Keywords:
     """Refuses arguments that a queue does not have, or that Keras gives it.
 
     Returns:
       The arguments without `optimise_latency`.
     """
-    parameters = [*inspect.signature(queue).parameters, *further_parameters, "optimise_latency"]
+    parameters = list(inspect.signature(queue).parameters)
     for name in arguments:
         if name in _SET_BY_KERAS and name in parameters:
             raise check.value_error(

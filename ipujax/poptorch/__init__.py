@@ -15,8 +15,9 @@ from ipujax.ground import PopTorchError as Error
 from ipujax.ground import RecoverableError, UnrecoverableError, __version__
 from ipujax.poptorch import _impl as _impl
 from ipujax.poptorch import _logging as _logging
-from ipujax.poptorch import optim, poptorch_core, profiling
+from ipujax.poptorch import autocasting, optim, poptorch_core, profiling
 from ipujax.poptorch.attribute import Attribute
+from ipujax.poptorch.autocasting import autocast
 from ipujax.poptorch.blocks import (
     BeginBlock,
     Block,
@@ -46,7 +47,7 @@ from ipujax.poptorch.enums import (
 from ipujax.poptorch.executor import PoplarExecutor
 from ipujax.poptorch.install import install
 from ipujax.poptorch.ipu_print import ipu_print_tensor
-from ipujax.poptorch.missing_functions import autocast, fps, nearest
+from ipujax.poptorch.missing_functions import fps, nearest
 from ipujax.poptorch.module_hooks import registerPostCompileHook, registerPreCompileHook
 from ipujax.poptorch.name_scope import NameScope
 from ipujax.poptorch.ops import (
@@ -130,6 +131,7 @@ __all__ = [
     "VariableRetrievalMode",
     "__version__",
     "autocast",
+    "autocasting",
     "cond",
     "ctc_beam_search_decoder",
     "custom_op",

@@ -99,12 +99,14 @@ class PoplarExecutor(WrappedModel):
         args, kwargs = rebuild_structure((arguments.args, arguments.kwargs), micro_batches)
         strategy = self._options._execution_strategy  # pyright: ignore[reportPrivateUsage]
         switches = self._options._Popart.options  # pyright: ignore[reportPrivateUsage]
+        precision = self._options.Precision
         is_shown = self._options._show_compilation_progress_bar  # pyright: ignore[reportPrivateUsage]
         with compilation_bar(is_shown) as advance, convert_errors():
             with trace_with_replicas(batch_split.replicas * self._training_processes):
                 self._traced = trace = trace_module(
                     self._model, args, kwargs, strategy, training=self.training,
                     strided_groups=bool(switches.get("groupNormStridedChannelGrouping")),
+                    policy=precision.autocast_policy if precision.autocast_enabled else None,
                 )  # fmt: skip
                 if strategy.auto_stage is AutoStage.Auto:
                     self._traced = trace = plan_stages(

@@ -27,19 +27,6 @@ def nearest(*args: object, **kwargs: object) -> NoReturn:
     raise _missing_function_error("nearest")
 
 
-@check.guard
-def autocast(*args: object, **kwargs: object) -> NoReturn:
-    """Raises an error: dtypes are never chosen automatically.
-
-    Raises:
-      Error: always: modules compute in the dtypes that they and PyTorch say.
-    """
-    raise check.value_error(
-        "poptorch.autocast: no dtypes are chosen automatically, as in the original's last versions",
-        "call model.half(), or cast tensors with .half() and .float()",
-    )
-
-
 def _missing_function_error(name: str) -> Exception:
     return check.value_error(
         f"poptorch.{name}: operations for graphs and clouds of points are missing",

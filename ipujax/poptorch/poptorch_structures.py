@@ -71,7 +71,8 @@ def flatten_tensors(value: object) -> list[torch.Tensor]:
 def find_unsupported_values(value: object, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yields the values in a structure that are neither tensors nor constants, with their paths.
 
-    Constants are `None`, numbers, texts, dtypes, devices and members of enumerations.
+    Constants are `None`, numbers, texts, dtypes, devices, members of enumerations, ranges and
+    classes. A function is none: it may hold the tensors of the trace.
     """
     if _find_parser(value) is not None or isinstance(value, _LEAVES):
         return
@@ -87,8 +88,8 @@ def find_unsupported_values(value: object, path: str = "") -> Iterator[tuple[str
 
 
 _LEAVES = (
-    torch.Tensor, torch.dtype, torch.device, torch.Size, enum.Enum, type(None), bool, int, float,
-    complex, str, bytes, np.generic,
+    torch.Tensor, torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format,
+    enum.Enum, type(None), bool, int, float, complex, str, bytes, range, slice, np.generic, type,
 )  # fmt: skip
 
 

@@ -1,10 +1,11 @@
-"""The functions of `torch.ops.poptorch`, the original's own operators, that programs call."""
+"""What programs expect of PyTorch's own names: `torch.ops.poptorch` and `Module.autocast`."""
 
 from __future__ import annotations
 
 import torch
 
 from ipujax.poptorch._impl import internal_cast
+from ipujax.poptorch.autocasting import set_module_autocast
 from ipujax.poptorch.name_scope import pop_name_scope, push_name_scope
 from ipujax.poptorch.poptorch_checks import check
 
@@ -18,7 +19,8 @@ def _cast_to_named_dtype(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
 
 
 def fill_torch_namespace() -> None:
-    """Adds the functions to the namespace `torch.ops.poptorch`."""
+    """Adds the functions to `torch.ops.poptorch`, and the method `autocast` to modules."""
+    setattr(torch.nn.Module, "autocast", set_module_autocast)  # noqa: B010 - not in its stubs
     vars(torch.ops.poptorch).update(
         internal_cast=_cast_to_named_dtype,
         push_name_scope=push_name_scope,

@@ -19,6 +19,7 @@ from ipujax.doors.torch import (
     trace_torch_module,
 )
 from ipujax.ground import FrontendError, PopTorchError, PyTree
+from ipujax.poptorch.autocasting import Policy, cast_by_policy
 from ipujax.poptorch.buffers import preserve_tensors
 from ipujax.poptorch.enums import AutoStage
 from ipujax.poptorch.ipu_device import tensors_on_ipu
@@ -71,10 +72,12 @@ def trace_module(
     *,
     training: bool,
     strided_groups: bool = False,
+    policy: Policy | None = None,
 ) -> TracedModule:
     """Traces a call of a module.
 
-    With `strided_groups`, group normalization is over every n-th channel. In training, the
+    With `strided_groups`, group normalization is over every n-th channel. `policy` says which
+    dtypes are chosen where the module asks for that; with None, none are. In training, the
     trainable variables are those that the loss depends on.
 
     Raises:
@@ -102,7 +105,7 @@ def trace_module(
         preserve_tensors(module),
     ):
         try:
-            with MixedPrecision():
+            with MixedPrecision(), cast_by_policy(module, policy):
                 # PyTorch puts constants in front of the first input, and needs one for that.
                 use = BackwardUse.PARAMETERS if training else BackwardUse.NONE
                 trace = trace_torch_module(

@@ -33,16 +33,34 @@ class IPUStrategy:
       ipu_device: a logical device.
       add_ipu_cross_replica_reductions: whether the gradients of several replicas are averaged;
         without, each replica trains its own copy, and only the first one's is kept.
+      cpu_device: the host, of which there is one: "/device:CPU:0".
+      enable_dataset_iterators: True or False; iterators of data sets are given to functions as any
+        others, so that it changes nothing.
+      enable_keras_extensions: must be True: in the scope Keras's models run as programs on IPUs.
 
     Raises:
       ConfigTypeError: (a `TypeError`) arguments of another type.
+      OperatorError: (a `ValueError`) another host, or `enable_keras_extensions=False`.
       DeviceError: (a `ValueError`) no such device.
     """
 
     def __init__(
-        self, ipu_device: str = "/device:IPU:0", add_ipu_cross_replica_reductions: bool = True
+        self,
+        ipu_device: str = "/device:IPU:0",
+        add_ipu_cross_replica_reductions: bool = True,
+        *,
+        cpu_device: str = "/device:CPU:0",
+        enable_dataset_iterators: bool = True,
+        enable_keras_extensions: bool = True,
     ):
         check.require_text(ipu_device, "ipu_device")
+        check.require_one_of(cpu_device, ("/device:CPU:0",), "cpu_device")
+        check.require_flag(enable_dataset_iterators, "enable_dataset_iterators")
+        if not check.require_flag(enable_keras_extensions, "enable_keras_extensions"):
+            raise check.value_error(
+                "IPUStrategy without enable_keras_extensions is not there",
+                "use Keras's models outside of its scope, where Keras is as it was",
+            )
         check.require_flag(add_ipu_cross_replica_reductions, "add_ipu_cross_replica_reductions")
         SYSTEM.device(ipu_device)
         self._strategy = strategy.Strategy(ipu_device, add_ipu_cross_replica_reductions)

@@ -7,6 +7,7 @@ import os
 import torch
 
 from ipujax.ground import Instance, get_joined_instance
+from ipujax.poptorch.autocasting import Policy, default
 from ipujax.poptorch.enums import HalfFloatCastingBehavior, MeanReductionStrategy, ReductionType
 from ipujax.poptorch.options.option_store import OptionsDict
 from ipujax.poptorch.options.popart_options import PopartOptions
@@ -36,23 +37,34 @@ class JitOptions(OptionsDict):
 
 @check.guard
 class PrecisionOptions(OptionsDict):
-    """The settings of `Options.Precision`: rounding, and which numbers are errors."""
+    """The settings of `Options.Precision`: dtypes, rounding, and which numbers are errors.
+
+    Attributes:
+      autocast_enabled: whether dtypes are chosen automatically where a module asks for it.
+      autocast_policy: which operators then compute in which dtype.
+    """
+
+    autocast_enabled: bool
+    autocast_policy: Policy
 
     def __init__(self, popart_options: PopartOptions):
         self._popart_options = popart_options
-        super().__init__()
+        super().__init__(autocast_enabled=True, autocast_policy=default)
 
-    def autocastEnabled(self, enabled: bool) -> PrecisionOptions:
-        """Accepts only False: dtypes are never chosen automatically.
+    def autocastEnabled(self, autocast_enabled: bool) -> PrecisionOptions:
+        """Sets whether `Module.autocast` and `poptorch.autocast` act, as they do by default."""
+        self.set(autocast_enabled=check.require_flag(autocast_enabled, "autocastEnabled"))
+        return self
 
-        Raises:
-          Error: automatic dtypes are asked for.
+    def autocastPolicy(self, autocast_policy: Policy) -> PrecisionOptions:
+        """Sets which operators compute in which dtype where dtypes are chosen automatically.
+
+        Args:
+          autocast_policy: a `poptorch.autocasting.Policy`.
         """
-        if check.require_flag(enabled, "autocastEnabled"):
-            raise check.value_error(
-                "Precision.autocastEnabled(True): no dtypes are chosen automatically",
-                "call model.half(), or cast tensors with .half() and .float()",
-            )
+        kind = "a poptorch.autocasting.Policy"
+        check.require_instance(autocast_policy, Policy, "autocastPolicy", kind)
+        self.set(autocast_policy=autocast_policy)
         return self
 
     def halfFloatCasting(self, half_float_casting: HalfFloatCastingBehavior) -> PrecisionOptions:

@@ -10,6 +10,7 @@ import optax
 import pytest
 
 import ipujax as ipu
+from ipujax import distributed
 from ipujax import horovod as hvd
 from ipujax.errors import DistributionError, DistributionNotImplementedError, DistributionTypeError
 from ipujax.horovod import ipu_horovod_strategy, ipu_multi_replica_strategy
@@ -243,3 +244,13 @@ def test_the_strategy_under_its_later_name() -> None:
         ipu.horovod.popdist_strategy.PopDistStrategy(enable_keras_extensions=False)
     with pytest.raises(TypeError, match="enable_dataset_iterators"):
         ipu.horovod.popdist_strategy.PopDistStrategy(enable_dataset_iterators=1)  # type: ignore
+
+
+def test_later_releases_names_are_the_same() -> None:
+    popdist_strategy = distributed.popdist_strategy
+    assert popdist_strategy.PopDistStrategy is hvd.popdist_strategy.PopDistStrategy
+    horovod_strategy = distributed.ipu_horovod_strategy
+    assert horovod_strategy.IPUHorovodStrategy is ipu_horovod_strategy.IPUHorovodStrategy
+    names = set(distributed.__all__) - {"ipu_horovod_strategy", "popdist_strategy"}
+    assert all(getattr(distributed, name) is getattr(hvd, name) for name in names)
+    assert {"allreduce", "broadcast", "rank", "size"} <= names

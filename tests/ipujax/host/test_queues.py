@@ -682,6 +682,11 @@ def test_other_arguments_of_queues() -> None:
     for wrong in (0, 1.5, None):
         with pytest.raises(FeedError, match="io_batch_size"):
             outfeed(io_batch_size=wrong)
+    with pytest.raises(FeedError, match="buffer_depth"):
+        outfeed(buffer_depth=0)
+    for queue in (outfeed, lambda **arguments: infeed(incr(3), **arguments)):
+        with pytest.raises(FeedError, match="optimise_latency"):
+            queue(optimise_latency=1)
     for ordinal in (-1, True, 1.5, "0"):
         with pytest.raises(FeedError, match="device_ordinal"):
             infeed(incr(3), device_ordinal=ordinal)

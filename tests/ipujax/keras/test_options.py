@@ -16,6 +16,7 @@ from ipujax.errors import (
     FeedError,
     KerasError,
     KerasTypeError,
+    OperatorError,
     OptimizerError,
     OptimizerTypeError,
     PipelineError,
@@ -283,3 +284,16 @@ def test_offloaded_optimizer_state_gives_the_same(policy: str) -> None:
     assert remote[0] > 0 == remote[1]
     for offloaded, on_tiles in zip(*results, strict=True):
         np.testing.assert_array_equal(offloaded, on_tiles)
+
+
+def test_arguments_of_strategies_of_the_original() -> None:
+    strategy = IPUStrategy(
+        cpu_device="/device:CPU:0", enable_dataset_iterators=False, enable_keras_extensions=True
+    )
+    assert strategy.num_replicas_in_sync >= 1
+    with pytest.raises(OperatorError, match="cpu_device is '/device:CPU:1'"):
+        IPUStrategy(cpu_device="/device:CPU:1")
+    with pytest.raises(OperatorError, match="without enable_keras_extensions is not there"):
+        IPUStrategy(enable_keras_extensions=False)
+    with pytest.raises(TypeError, match="enable_dataset_iterators"):
+        IPUStrategy(enable_dataset_iterators=1)  # pyright: ignore[reportArgumentType]

@@ -170,7 +170,9 @@ class Returning(torch.nn.Module):
         return {"out": x + 1, "beside": [self.beside]}
 
 
-@pytest.mark.parametrize("beside", [None, 3, 2.5, True, "a text", torch.float32])
+@pytest.mark.parametrize(
+    "beside", [None, 3, 2.5, True, "a text", torch.float32, torch.nn.Linear, range(3)]
+)
 def test_outputs_that_are_constants_come_back(beside: Any) -> None:
     out = poptorch.inferenceModel(Returning(beside))(torch.ones(2))
     assert out["beside"] == [beside]

@@ -47,18 +47,11 @@ def test_the_namespace_of_operators_has_what_programs_call() -> None:
         (lambda: torch.ops.poptorch.internal_cast(torch.ones(1), "INT"), "FLOAT or FLOAT16"),
         (lambda: poptorch._impl.internal_cast(torch.ones(1), torch.int32), "torch.half"),
         (lambda: poptorch.Attribute(__outline="layer"), "__outline .* must be a dictionary"),
-        (lambda: poptorch.autocast(enabled=True), "autocast"),
-        (lambda: poptorch.Options().Precision.autocastEnabled(True), "chosen automatically"),
     ],
 )
 def test_what_is_missing_is_said(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(poptorch.Error, match=message):
         call()
-
-
-def test_dtypes_that_are_not_chosen_automatically_are_no_error() -> None:
-    options = poptorch.Options()
-    assert options.Precision.autocastEnabled(False) is options.Precision
 
 
 def test_parameters_of_groups_of_replicas_are_refused() -> None:
