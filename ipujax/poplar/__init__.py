@@ -60,6 +60,9 @@ from ipujax.poplar.exceptions import type_error as type_error
 from ipujax.poplar.exceptions import unknown_field as unknown_field
 from ipujax.poplar.exceptions import unknown_vertex_type as unknown_vertex_type
 from ipujax.poplar.graph import Graph as Graph
+from ipujax.poplar.graph_choices import ReplicatedStreamMode as ReplicatedStreamMode
+from ipujax.poplar.graph_choices import TensorCloneMethod as TensorCloneMethod
+from ipujax.poplar.graph_choices import VariableMappingMethod as VariableMappingMethod
 from ipujax.poplar.graph_parts import ComputeSet as ComputeSet
 from ipujax.poplar.graph_parts import DataStream as DataStream
 from ipujax.poplar.graph_parts import Function as Function
@@ -97,11 +100,14 @@ __all__ = [
     "Interval",
     "Output",
     "RemoteBuffer",
+    "ReplicatedStreamMode",
     "SyncType",
     "Target",
     "TargetType",
     "Tensor",
+    "TensorCloneMethod",
     "Type",
+    "VariableMappingMethod",
     "Vector",
     "call",
     "codelet",
