@@ -69,6 +69,7 @@ from ipujax.poplar.graph_parts import Function as Function
 from ipujax.poplar.graph_parts import RemoteBuffer as RemoteBuffer
 from ipujax.poplar.popops_scaled import scaled_add_cycles as scaled_add_cycles
 from ipujax.poplar.program import SyncType as SyncType
+from ipujax.poplar.stream_connections import StreamCallback as StreamCallback
 from ipujax.poplar.tensors import Interval as Interval
 from ipujax.poplar.tensors import Tensor as Tensor
 from ipujax.poplar.tensors import concat as concat
@@ -101,6 +102,7 @@ __all__ = [
     "Output",
     "RemoteBuffer",
     "ReplicatedStreamMode",
+    "StreamCallback",
     "SyncType",
     "Target",
     "TargetType",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
@@ -90,6 +92,40 @@ def test_streams_take_the_mode_of_replicas_and_options() -> None:
     np.testing.assert_array_equal(out, VALUES.ravel() + 1)
     with pytest.raises(poplar.type_error, match="replicatedMode"):
         graph.addHostToDeviceFIFO("other", FLOAT, 12, {})
+
+
+def test_callbacks_may_be_objects() -> None:
+    class Fill(poplar.StreamCallback):
+        completed = 0
+
+        def prefetch(self, data: np.ndarray) -> poplar.StreamCallback.Result:
+            return poplar.StreamCallback.Result.NotAvailable
+
+        def fetch(self, data: np.ndarray) -> None:
+            data[:] = self.completed
+
+        def complete(self) -> None:
+            self.completed += 1
+
+    class Collect(Fill):
+        transfers: ClassVar[list[list[int]]] = []
+
+        def fetch(self, data: np.ndarray) -> None:
+            self.transfers.append(data.tolist())
+
+    graph, fill, collect = make_graph(), Fill(), Collect()
+    tensor = add_tensor(graph, np.zeros(2, np.int32), "t")
+    stream = graph.addHostToDeviceFIFO("in", poplar.INT, 2)
+    back = graph.addDeviceToHostFIFO("out", poplar.INT, 2)
+    copies = program.Sequence([program.Copy(stream, tensor), program.Copy(tensor, back)])
+    engine = make_engine(graph, program.Repeat(3, copies))
+    engine.connectStreamToCallback("in", fill)
+    engine.connectStreamToCallback("out", collect)
+    engine.run(0)
+    assert collect.transfers == [[0, 0], [1, 1], [2, 2]]
+    assert (fill.completed, collect.completed) == (3, 3)
+    with pytest.raises(poplar.type_error, match="callback"):
+        engine.connectStreamToCallback("in", object())
 
 
 def test_a_virtual_graph_of_a_number_of_tiles_has_them_of_each_ipu() -> None:
