@@ -60,6 +60,7 @@ from .jaxprs import keep_wide_values as keep_wide_values
 from .jaxprs import lift_closed_over_refs as lift_closed_over_refs
 from .jaxprs import replace_callbacks as replace_callbacks
 from .jaxprs import replace_float0_by_booleans as replace_float0_by_booleans
+from .jaxprs import run_branch as run_branch
 from .jaxprs import set_weak_type as set_weak_type
 from .jaxprs import shape_of as shape_of
 from .jaxprs import signature_of as signature_of

@@ -76,5 +76,6 @@ from .supersteps import TileRuns as TileRuns
 from .supersteps import cycles_of_function as cycles_of_function
 from .supersteps import linear_tile_bounds as linear_tile_bounds
 from .supersteps import read_modelled_clock as read_modelled_clock
+from .supersteps import run_branch as run_branch
 from .supersteps import run_superstep as run_superstep
 from .supersteps import tile_cycles_of as tile_cycles_of

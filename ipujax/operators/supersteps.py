@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from lowering import jaxpr, machine, ops
+from lowering import run_branch as run_branch
 
 LAUNCH_CYCLES = machine.LAUNCH
 """Cycles for starting the workers of a tile, which reports add to those of vertices."""

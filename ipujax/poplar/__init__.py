@@ -60,12 +60,16 @@ from ipujax.poplar.exceptions import type_error as type_error
 from ipujax.poplar.exceptions import unknown_field as unknown_field
 from ipujax.poplar.exceptions import unknown_vertex_type as unknown_vertex_type
 from ipujax.poplar.graph import Graph as Graph
+from ipujax.poplar.graph_choices import ReplicatedStreamMode as ReplicatedStreamMode
+from ipujax.poplar.graph_choices import TensorCloneMethod as TensorCloneMethod
+from ipujax.poplar.graph_choices import VariableMappingMethod as VariableMappingMethod
 from ipujax.poplar.graph_parts import ComputeSet as ComputeSet
 from ipujax.poplar.graph_parts import DataStream as DataStream
 from ipujax.poplar.graph_parts import Function as Function
 from ipujax.poplar.graph_parts import RemoteBuffer as RemoteBuffer
 from ipujax.poplar.popops_scaled import scaled_add_cycles as scaled_add_cycles
 from ipujax.poplar.program import SyncType as SyncType
+from ipujax.poplar.stream_connections import StreamCallback as StreamCallback
 from ipujax.poplar.tensors import Interval as Interval
 from ipujax.poplar.tensors import Tensor as Tensor
 from ipujax.poplar.tensors import concat as concat
@@ -97,11 +101,15 @@ __all__ = [
     "Interval",
     "Output",
     "RemoteBuffer",
+    "ReplicatedStreamMode",
+    "StreamCallback",
     "SyncType",
     "Target",
     "TargetType",
     "Tensor",
+    "TensorCloneMethod",
     "Type",
+    "VariableMappingMethod",
     "Vector",
     "call",
     "codelet",

@@ -79,6 +79,18 @@ class Target:
         """The elements of a vector."""
         return max(1, VECTOR_BYTES // require_type(type, "type").size)
 
+    def getFloatVectorWidth(self) -> int:
+        """The floats of a vector."""
+        return self.getDataPathWidth() // 32
+
+    def getHalfVectorWidth(self) -> int:
+        """The halves of a vector."""
+        return self.getDataPathWidth() // 16
+
+    def getMemoryBytes(self) -> int:
+        """The bytes of all tiles."""
+        return self.getBytesPerTile() * self.getNumTiles()
+
     def getTypeSize(self, type: Type) -> int:
         """The bytes of one element."""
         return require_type(type, "type").size

@@ -189,12 +189,12 @@ class Engine:
         self._streams.connect(handle, begin)
 
     def connectStreamToCallback(self, handle: str, index: Any, callback: Any = None) -> None:
-        """Connects a stream with a function that fills, or reads, each transfer's array.
+        """Connects a stream with what fills, or reads, each transfer's array.
 
         Args:
           handle: the stream's name.
           index: the number of the replica, 0, which may be left out.
-          callback: the function.
+          callback: a function of the array, or a `StreamCallback`.
         """
         if callback is None:
             index, callback = 0, index

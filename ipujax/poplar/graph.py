@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
+from ipujax.operators import linear_tile_bounds
 from ipujax.poplar.codelet_table import CodeletTable
 from ipujax.poplar.codelets import make_codelet
 from ipujax.poplar.devices import Device, Target
@@ -18,27 +19,26 @@ from ipujax.poplar.exceptions import (
     graph_object_creation_error,
     index_error,
     invalid_tile_mapping,
-    stream_connection_error,
 )
+from ipujax.poplar.graph_choices import TensorCloneMethod, VariableMappingMethod, read_clone
 from ipujax.poplar.graph_parts import (
     NO_TILE,
     ComputeSet,
-    DataStream,
     FieldRef,
     Function,
-    RemoteBuffer,
     Variable,
     Vertex,
 )
+from ipujax.poplar.graph_streams import StreamsOfGraph
 from ipujax.poplar.program import require_program
 from ipujax.poplar.regions import sort_into_contiguous_regions
-from ipujax.poplar.tensors import Interval, Tensor
+from ipujax.poplar.tensors import Interval, Tensor, as_interval
 from ipujax.poplar.user_places import user_place
 from ipujax.poplar.vertex_connections import connect_field, set_field_size, set_field_value
 
 
 @check.guard
-class Graph:
+class Graph(StreamsOfGraph):
     """A graph of variables, vertices and compute sets for one target.
 
     Args:
@@ -46,9 +46,10 @@ class Graph:
     """
 
     # The class of virtual graphs, which derives from this one; the face sets it.
-    of_some_tiles: ClassVar[Callable[[Graph, np.ndarray], Graph]]
+    of_some_tiles: ClassVar[Callable[[Graph, np.ndarray, int], Graph]]
 
     def __init__(self, target: Target | Device):
+        super().__init__()
         if isinstance(target, Device):
             target = target.getTarget()
         self._target = check.require_instance(target, Target, "target")
@@ -58,10 +59,8 @@ class Graph:
         self.size = 0
         self.codelets = CodeletTable()
         self.initial_values: list[tuple[np.ndarray, np.ndarray]] = []
-        self.streams: dict[str, DataStream] = {}
         self.host_writes: dict[str, Tensor] = {}
         self.host_reads: dict[str, Tensor] = {}
-        self.remote_buffers: dict[str, RemoteBuffer] = {}
         self.estimators: dict[str, Callable[..., float]] = {}
 
     @property
@@ -75,15 +74,31 @@ class Graph:
 
     # --- variables --------------------------------------------------------------------------------
 
-    def addVariable(self, type: Type, shape: Sequence[int], debugContext: str = "") -> Tensor:
-        """Adds a variable, on no tile yet.
+    def addVariable(
+        self,
+        type: Type,
+        shape: Sequence[int],
+        mappingMethod: VariableMappingMethod | str = VariableMappingMethod.NONE,
+        debugContext: str = "",
+    ) -> Tensor:
+        """Adds a variable, on no tile yet unless a method says where.
 
         Args:
           type: the element type.
           shape: the extents.
+          mappingMethod: where it lies; may be left out, so that the name comes third.
           debugContext: its name.
         """
-        return self._add(type, shape, debugContext, None)
+        if isinstance(mappingMethod, str):
+            mappingMethod, debugContext = VariableMappingMethod.NONE, mappingMethod
+        check.require_instance(mappingMethod, VariableMappingMethod, "mappingMethod")
+        variable = self._add(type, shape, debugContext, None)
+        if mappingMethod is VariableMappingMethod.LINEAR:
+            tiles = self.getTarget().getNumTiles()
+            bounds = linear_tile_bounds(variable.numElements(), variable.type.size, tiles)
+            owners = np.repeat(np.arange(bounds.size - 1), np.diff(bounds))
+            self.put_on_tiles(variable.elements.reshape(-1), owners)
+        return variable
 
     def addConstant(
         self, type: Type, shape: Sequence[int], values: Any, debugContext: str = ""
@@ -107,11 +122,28 @@ class Graph:
             )
         return self._add(type, shape, debugContext, np.broadcast_to(flat, size), "constants")
 
-    def clone(self, tensor: Tensor, debugContext: str = "") -> Tensor:
-        """Adds a variable of a tensor's type, shape and mapping."""
-        new = self.addVariable(tensor.type, tensor.shape(), debugContext or f"{tensor.name}_clone")
-        self.tile_of[new.elements] = self.tile_of[self.require_tensor(tensor).elements]
-        return new
+    def clone(
+        self,
+        *tensor: Any,
+        debugContext: str = "",
+        method: TensorCloneMethod = TensorCloneMethod.PRESERVE_ORDER_UNLESS_ALIASES,
+    ) -> Tensor:
+        """Adds a variable of a tensor's shape and mapping.
+
+        Args:
+          *tensor: the tensor, or another type and the tensor; after it a name and a method.
+          debugContext: the variable's name.
+          method: what the clone does with elements that are at several places of the tensor.
+        """
+        type, like, debugContext, method = read_clone(tensor, debugContext, method)
+        elements = self.require_tensor(like).elements
+        places = np.arange(elements.size).reshape(elements.shape)
+        if method.keeps_aliases:
+            elements, places = np.unique(elements, return_inverse=True)
+        name = debugContext or f"{like.name}_clone"
+        new = self.addVariable(type, [elements.size], name)
+        self.tile_of[new.elements] = self.tile_of[elements.reshape(-1)]
+        return Tensor(self.root, new.elements[places.reshape(like.shape())], type, name)
 
     def add_vertex_state(self, type: Type, shape: Sequence[int], name: str) -> Tensor:
         """Adds a variable that vertices keep their plain fields in."""
@@ -171,8 +203,8 @@ class Graph:
 
         Args:
           what: the tensor or vertex.
-          tile: the tile; for a tensor also a list with the intervals (`Interval`) of its flattened
-            elements for each tile.
+          tile: the tile; for a tensor also a list with the intervals of its flattened elements for
+            each tile, an `Interval` or a pair each.
         """
         if isinstance(what, Vertex):
             what.put_on_tile(int(self.tiles_of_root(self._require_tile(tile, str(what)))))
@@ -183,7 +215,7 @@ class Graph:
             return
         flat = elements.reshape(-1)
         for number, intervals in enumerate(tile):
-            for interval in intervals:
+            for interval in map(as_interval, intervals):
                 if interval.last > flat.size:
                     raise invalid_tile_mapping(f"{interval} of {what}", where=user_place())
                 part = flat[interval.first : interval.last]
@@ -197,9 +229,28 @@ class Graph:
         """Returns what the graph that holds everything calls some tiles of this one."""
         return tiles
 
-    def getTileMapping(self, tensor: Tensor) -> list[list[Interval]]:
-        """Returns, for each tile, the intervals of the tensor's flattened elements."""
+    def getTileMapping(
+        self, tensor: Tensor, requireComplete: bool = True, allowExternal: bool = False
+    ) -> list[list[Interval]]:
+        """Returns, for each tile, the intervals of the tensor's flattened elements.
+
+        Args:
+          tensor: the tensor.
+          requireComplete: whether each element must be on a tile.
+          allowExternal: whether elements may be on tiles that a virtual graph has not.
+
+        Raises:
+          invalid_tile_mapping: an element on no tile, or on one of another graph.
+        """
         tiles = self.tile_of[self.require_tensor(tensor).elements.reshape(-1)]
+        if check.require_flag(requireComplete, "requireComplete") and (tiles == NO_TILE).any():
+            number = int(np.argmax(tiles == NO_TILE))
+            raise invalid_tile_mapping(
+                f"element {number} of {tensor} is on no tile",
+                where=user_place(),
+                fix="call setTileMapping, or getTileMapping(tensor, requireComplete=False)",
+            )
+        check.require_flag(allowExternal, "allowExternal")
         mapping: list[list[Interval]] = [[] for _ in range(self._target.getNumTiles())]
         ends = [*(np.flatnonzero(np.diff(tiles)) + 1).tolist(), tiles.size] if tiles.size else []
         start = 0
@@ -330,61 +381,6 @@ class Graph:
 
     # --- the host ---------------------------------------------------------------------------------
 
-    def addHostToDeviceFIFO(self, handle: str, elementType: Type, numElements: int) -> DataStream:
-        """Adds a stream from the host of so many elements a transfer."""
-        return self._add_stream(handle, elementType, numElements, to_device=True)
-
-    def addDeviceToHostFIFO(self, handle: str, elementType: Type, numElements: int) -> DataStream:
-        """Adds a stream to the host of so many elements a transfer."""
-        return self._add_stream(handle, elementType, numElements, to_device=False)
-
-    def _add_stream(self, name: str, type: Type, size: int, *, to_device: bool) -> DataStream:
-        if name in self.streams:
-            raise stream_connection_error(
-                f"there is a stream '{name}' already", where=user_place(), fix="name it otherwise"
-            )
-        size = check.require_integer(size, "numElements", at_least=0)
-        stream = DataStream(name, require_type(type, "elementType"), size, to_device)
-        self.streams[name] = stream
-        return stream
-
-    def addRemoteBuffer(
-        self,
-        handle: str,
-        elementType: Type,
-        numElements: int,
-        repeats: int = 1,
-        rearrangeOnHost: bool = False,
-        optimiseMemory: bool = False,
-    ) -> RemoteBuffer:
-        """Adds rows of elements in streaming memory, that copies read and write.
-
-        Args:
-          handle: its name, for `Engine.copyToRemoteBuffer` and `copyFromRemoteBuffer`.
-          elementType: the element type.
-          numElements: elements of a row.
-          repeats: how many rows there are.
-          rearrangeOnHost: where data is rearranged; the modelled cost is the same.
-          optimiseMemory: whether that is to save memory; the modelled bytes are the same.
-        """
-        check.require_flag(rearrangeOnHost, "rearrangeOnHost")
-        check.require_flag(optimiseMemory, "optimiseMemory")
-        if handle in self.remote_buffers:
-            raise stream_connection_error(
-                f"there is a remote buffer '{handle}' already",
-                where=user_place(),
-                fix="name it otherwise",
-            )
-        buffer = RemoteBuffer(
-            check.require_instance(handle, str, "handle"),
-            len(self.remote_buffers),
-            require_type(elementType, "elementType"),
-            check.require_integer(numElements, "numElements", at_least=1),
-            check.require_integer(repeats, "repeats", at_least=1),
-        )
-        self.remote_buffers[handle] = buffer
-        return buffer
-
     def createHostWrite(self, handle: str, tensor: Tensor) -> None:
         """Has `Engine.writeTensor` write a tensor by a name."""
         self.host_writes[handle] = self.require_tensor(tensor)
@@ -403,30 +399,35 @@ class Graph:
         What it adds belongs to this graph.
 
         Args:
-          lowerTile: the first tile; the number of tiles from 0 on, without `upperTile`; or a list
-            of tiles.
+          lowerTile: the first tile; without `upperTile` the number of tiles of each IPU, its first
+            ones, or a list of tiles, the same ones of each IPU.
           upperTile: the tile after the last.
 
         Raises:
           invalid_tile_mapping: tiles that do not exist, or none.
         """
-        chosen = np.array(self._choose_tiles(lowerTile, upperTile))
-        return Graph.of_some_tiles(self.root, np.asarray(self.tiles_of_root(chosen)))
-
-    def _choose_tiles(self, lower: Any, upper: int | None) -> list[int]:
-        """Returns the tiles that `createVirtualGraph` is asked for."""
-        if isinstance(lower, (list, tuple)):
-            chosen = list(lower)
+        target = self.getTarget()
+        if upperTile is not None:
+            first, end = lowerTile, upperTile
+            ipus, tiles = 1, [*range(check.require_integer(first, "lowerTile", at_least=0), end)]
         else:
-            first, last = (0, lower) if upper is None else (lower, upper)
-            chosen = [*range(check.require_integer(first, "lowerTile"), last)]
-        if not chosen or len(set(chosen)) != len(chosen):
+            ipus = target.ipus
+            tiles = [*(lowerTile if isinstance(lowerTile, (list, tuple)) else range(lowerTile))]
+            if any(tile >= target.tiles for tile in tiles):
+                raise invalid_tile_mapping(
+                    f"a virtual graph with tile {max(tiles)} of each IPU",
+                    where=user_place(),
+                    fix=f"an IPU has tiles 0 to {target.tiles - 1}",
+                )
+            tiles = [ipu * target.tiles + tile for ipu in range(ipus) for tile in tiles]
+        if not tiles or len({*tiles}) != len(tiles):
             raise invalid_tile_mapping(
-                f"a virtual graph of {len(chosen)} tiles",
+                f"a virtual graph of {len(tiles)} tiles",
                 where=user_place(),
                 fix="give some tiles, each once",
             )
-        return [self._require_tile(tile, "the virtual graph") for tile in chosen]
+        chosen = np.array([self._require_tile(tile, "the virtual graph") for tile in tiles])
+        return Graph.of_some_tiles(self.root, np.asarray(self.tiles_of_root(chosen)), ipus)
 
     def serialize(self, *_: Any) -> NoReturn:
         """Refuses: graphs are not written to files."""

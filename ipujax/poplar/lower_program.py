@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ipujax.operators import cycles_of_function
+from ipujax.operators import cycles_of_function, run_branch
 from ipujax.poplar import program as programs
 from ipujax.poplar.element_access import State, read_elements, write_elements
 from ipujax.poplar.graph import Graph
@@ -174,11 +174,12 @@ class ProgramLowering:
                     condition(values),
                 )
             case programs.If():
-                is_true = decide(program.predicate, lambda flag: flag != 0, values)
-                return lax.cond(is_true, body(program.true_body), body(program.false_body), values)
+                bodies = [body(program.false_body), body(program.true_body)]
+                index = decide(program.predicate, lambda flag: jnp.int32(flag != 0), values)
+                return run_branch(index, bodies, values)
             case programs.Switch():
                 index = decide(program.control, program.find_case, values)
-                return lax.switch(index, [body(part) for part in program.parts()], values)
+                return run_branch(index, [body(part) for part in program.parts()], values)
             case _:
                 raise NotImplementedError(f"{type(program).__name__} is not there yet")
 

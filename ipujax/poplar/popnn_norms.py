@@ -17,7 +17,7 @@ from jax import lax
 
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import add_planned, read_rest
+from ipujax.poplar.library_operations import add_planned, read_rest, require_program_at
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.user_places import user_place
@@ -105,20 +105,42 @@ def define_functions(adjective: str, norm_of: NormOf) -> Functions:
         white = add_whiten(graph, norm, acts, mean, iStdDev, prog, rest)
         return add_affine(graph, norm, white, gamma, beta, prog, rest), white
 
-    def gradients(
-        graph: Graph, actsWhitened: Tensor, gradsIn: Tensor, iStdDev: Tensor, gamma: Tensor,
-        prog: Sequence, *rest: Any,
-    ) -> Tensor:  # fmt: skip
-        """Adds the gradient of the activations, through their statistics; returns its tensor."""
-        norm = norm_of(actsWhitened, iStdDev, rest)
-        return add_gradients(graph, norm, actsWhitened, gradsIn, iStdDev, gamma, prog, rest)
+    def gradients(graph: Graph, acts: Tensor, gradsIn: Tensor, *arguments: Any) -> Tensor:
+        """Adds the gradient of the activations, through their statistics; returns its tensor.
+
+        Args:
+          graph: the graph.
+          acts: the whitened activations; or the activations, if their mean is given.
+          gradsIn: the gradient of the norm.
+          *arguments: `iStdDev, gamma, prog`, or `mean, iStdDev, gamma, prog`; and a type, a name
+            and options.
+        """
+        place = require_program_at(f"{adjective}NormGradients", arguments, (2, 3))
+        *mean, deviation, gamma, prog = arguments[: place + 1]
+        rest = arguments[place + 1 :]
+        norm = norm_of(acts, deviation, rest)
+        for each in mean:
+            acts = add_whiten(graph, norm, acts, each, deviation, prog, rest)
+        return add_gradients(graph, norm, acts, gradsIn, deviation, gamma, prog, rest)
 
     def parameter_gradients(
-        graph: Graph, actsWhitened: Tensor, gradsIn: Tensor, prog: Sequence, *rest: Any
+        graph: Graph, acts: Tensor, gradsIn: Tensor, *arguments: Any
     ) -> tuple[Tensor, Tensor]:
-        """Adds the gradients of gamma and beta, and returns both."""
-        norm = norm_of(actsWhitened, None, rest)
-        return add_parameter_gradients(graph, norm, actsWhitened, gradsIn, prog, rest)
+        """Adds the gradients of gamma and beta, and returns both.
+
+        Args:
+          graph: the graph.
+          acts: the whitened activations; or the activations, if their statistics are given.
+          gradsIn: the gradient of the norm.
+          *arguments: `prog`, or `mean, iStdDev, prog`; and a type, a name and options.
+        """
+        place = require_program_at(f"{adjective}NormParamGradients", arguments, (0, 2))
+        statistics, prog, rest = arguments[:place], arguments[place], arguments[place + 1 :]
+        norm = norm_of(acts, statistics[1] if statistics else None, rest)
+        if statistics:
+            mean, deviation = statistics
+            acts = add_whiten(graph, norm, acts, mean, deviation, prog, rest)
+        return add_parameter_gradients(graph, norm, acts, gradsIn, prog, rest)
 
     endings = {
         "NormWhiten": whiten, "Normalise": normalise, "NormGradients": gradients,

@@ -67,6 +67,25 @@ class PoolParams:
                 "the shapes, strides and paddings have different lengths", "give one number each"
             )
 
+    def getNumFieldDims(self) -> int:
+        """Returns the dimensions of an image."""
+        return len(self.inputFieldShape)
+
+    def getOutputFieldShape(self) -> list[int]:
+        """Returns how many windows there are in each dimension of an image."""
+        extents = zip(
+            self.inputFieldShape,
+            self.inputTruncationOrPaddingLower,
+            self.inputTruncationOrPaddingUpper,
+            self.kernelShape,
+            self.stride,
+            strict=True,
+        )
+        return [
+            max(0, size + lower + upper - kernel) // stride + 1
+            for size, lower, upper, kernel, stride in extents
+        ]
+
     @property
     def input_shape(self) -> list[int]:
         """The input's shape: [batch, channels, *field]."""

@@ -12,9 +12,13 @@ from typing import Any
 from ipujax.poplar import popops_expressions as expr
 from ipujax.poplar.exceptions import check
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import add_elementwise, title_of
+from ipujax.poplar.library_operations import add_elementwise, read_rest
 from ipujax.poplar.library_operations import addCodelets as addCodelets
 from ipujax.poplar.popops_elementwise import FORMS
+from ipujax.poplar.popops_loops import countedForLoop as countedForLoop
+from ipujax.poplar.popops_loops import countedLoop as countedLoop
+from ipujax.poplar.popops_padding import pad as pad
+from ipujax.poplar.popops_padding import padding as padding
 from ipujax.poplar.popops_reductions import Operation as Operation
 from ipujax.poplar.popops_reductions import ReduceParams as ReduceParams
 from ipujax.poplar.popops_reductions import SingleReduceOp as SingleReduceOp
@@ -29,9 +33,10 @@ from ipujax.poplar.popops_scaled import iota as iota
 from ipujax.poplar.popops_scaled import scaledAddTo as scaledAddTo
 from ipujax.poplar.popops_scaled import scaledSubtractFrom as scaledSubtractFrom
 from ipujax.poplar.popops_scaled import zero as zero
+from ipujax.poplar.popops_slices import GatherParams as GatherParams
+from ipujax.poplar.popops_slices import SlicePlan as SlicePlan
 from ipujax.poplar.popops_slices import SortOrder as SortOrder
 from ipujax.poplar.popops_slices import TopKParams as TopKParams
-from ipujax.poplar.popops_slices import countedLoop as countedLoop
 from ipujax.poplar.popops_slices import createSliceableTensor as createSliceableTensor
 from ipujax.poplar.popops_slices import dynamicSlice as dynamicSlice
 from ipujax.poplar.popops_slices import dynamicUpdate as dynamicUpdate
@@ -39,12 +44,13 @@ from ipujax.poplar.popops_slices import encodeOneHot as encodeOneHot
 from ipujax.poplar.popops_slices import gather as gather
 from ipujax.poplar.popops_slices import multiSlice as multiSlice
 from ipujax.poplar.popops_slices import multiUpdateAdd as multiUpdateAdd
-from ipujax.poplar.popops_slices import pad as pad
 from ipujax.poplar.popops_slices import scatter as scatter
 from ipujax.poplar.popops_slices import sort as sort
 from ipujax.poplar.popops_slices import sortInPlace as sortInPlace
 from ipujax.poplar.popops_slices import sortKeyValue as sortKeyValue
+from ipujax.poplar.popops_slices import sortKeyValueInPlace as sortKeyValueInPlace
 from ipujax.poplar.popops_slices import topK as topK
+from ipujax.poplar.popops_slices import topKKeyValue as topKKeyValue
 from ipujax.poplar.popops_slices import topKWithPermutation as topKWithPermutation
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
@@ -71,6 +77,7 @@ erf, erfInPlace, erfWithOutput = FORMS["erf"]
 exp, expInPlace, expWithOutput = FORMS["exp"]
 expm1, expm1InPlace, expm1WithOutput = FORMS["expm1"]
 floor, floorInPlace, floorWithOutput = FORMS["floor"]
+geluErf, geluErfInPlace, geluErfWithOutput = FORMS["geluErf"]
 gt, gtInPlace, gtWithOutput = FORMS["gt"]
 gteq, gteqInPlace, gteqWithOutput = FORMS["gteq"]
 inv, invInPlace, invWithOutput = FORMS["inv"]
@@ -121,19 +128,19 @@ varianceToInvStdDev, varianceToInvStdDevInPlace, varianceToInvStdDevWithOutput =
 
 @check.guard
 def map(
-    graph: Graph, expression: expr.Expr, ts: list[Tensor], prog: Sequence, debugContext: str = ""
+    graph: Graph, expression: expr.Expr, ts: list[Tensor], prog: Sequence, *rest: Any
 ) -> Tensor:
     """Adds an expression of tensors to a program, as one pass, and returns its tensor."""
     function = _function_of(expression)
-    return add_elementwise(graph, prog, title_of("map", debugContext), function, ts)
+    return add_elementwise(graph, prog, read_rest("map", rest).title, function, ts)
 
 
 @check.guard
 def mapInPlace(
-    graph: Graph, expression: expr.Expr, ts: list[Tensor], prog: Sequence, debugContext: str = ""
+    graph: Graph, expression: expr.Expr, ts: list[Tensor], prog: Sequence, *rest: Any
 ) -> None:
     """Adds an expression of tensors, which is written to the first of them."""
-    function, title = _function_of(expression), title_of("map", debugContext)
+    function, title = _function_of(expression), read_rest("map", rest).title
     add_elementwise(graph, prog, title, function, ts, in_place=True)
 
 
@@ -144,10 +151,10 @@ def mapWithOutput(
     ts: list[Tensor],
     out: Tensor,
     prog: Sequence,
-    debugContext: str = "",
+    *rest: Any,
 ) -> None:
     """Adds an expression of tensors, which is written to `out`."""
-    function, title = _function_of(expression), title_of("map", debugContext)
+    function, title = _function_of(expression), read_rest("map", rest).title
     add_elementwise(graph, prog, title, function, ts, out=out)
 
 

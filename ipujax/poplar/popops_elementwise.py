@@ -44,12 +44,16 @@ def _is_nan(x: Any) -> jax.Array:
     return jnp.not_equal(x, x)
 
 
+def _gelu_by_erf(x: Any) -> jax.Array:
+    return jax.nn.gelu(x, approximate=False)
+
+
 UNARY: Mapping[str, _Function] = MappingProxyType(
     {
         "abs": jnp.abs, "asin": jnp.arcsin, "bitwiseNot": jnp.invert, "cbrt": jnp.cbrt,
         "ceil": jnp.ceil, "cos": jnp.cos, "countLeadingZeros": lax.clz,
         "erf": jax.scipy.special.erf,
-        "exp": jnp.exp, "expm1": jnp.expm1, "floor": jnp.floor,
+        "exp": jnp.exp, "expm1": jnp.expm1, "floor": jnp.floor, "geluErf": _gelu_by_erf,
         "inv": jnp.reciprocal, "isFinite": jnp.isfinite, "isInf": jnp.isinf, "isNaN": _is_nan,
         "log": jnp.log, "log1p": jnp.log1p, "logicalNot": jnp.logical_not,
         "nearbyInt": jnp.rint, "neg": jnp.negative, "popcount": lax.population_count,

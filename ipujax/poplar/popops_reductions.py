@@ -78,15 +78,44 @@ class ReduceParams:
             raise check.value_error(f"{self.op.name} takes no scale", "leave out the scale")
 
 
+def _read_params(params: Any) -> ReduceParams:
+    """Returns parameters, also of an operation, or of what C++ writes in braces: a list of them."""
+    if isinstance(params, (list, tuple)):
+        return ReduceParams(*params)
+    if isinstance(params, Operation):
+        return ReduceParams(params)
+    return check.require_instance(params, ReduceParams, "params")
+
+
 @check.guard
 @dc.dataclass(frozen=True)
 class SingleReduceOp:
-    """One of the reductions of `reduceMany`."""
+    """One of the reductions of `reduceMany`.
+
+    Attributes:
+      in_: the tensor.
+      dims: the dimensions that are reduced.
+      params: the operation.
+      outType: the type of the result; may be left out, so that the name comes fourth.
+      debugName: a name.
+    """
 
     in_: Tensor
     dims: AbstractSequence[int]
     params: ReduceParams
-    debugContext: str = ""
+    outType: Type | str | None = None
+    debugName: str = ""
+
+    @property
+    def type(self) -> Type | None:
+        """The type of the result, if it is another."""
+        return self.outType if isinstance(self.outType, Type) else None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "params", _read_params(self.params))
+        if isinstance(self.outType, str):  # C++ lets the type be left out
+            object.__setattr__(self, "debugName", self.outType)
+            object.__setattr__(self, "outType", None)
 
 
 @check.guard
@@ -97,7 +126,7 @@ def reduce(graph: Graph, in_: Tensor, *arguments: Any) -> Tensor:
       graph: the graph.
       in_: the tensor.
       *arguments: `dims, params, prog`, or `outType, dims, params, prog`; and a name, and options,
-        which change nothing.
+        which change nothing. An `Operation` alone is good for `params`.
 
     Raises:
       poplar_error: dimensions that the tensor does not have; an update without an output.
@@ -107,8 +136,7 @@ def reduce(graph: Graph, in_: Tensor, *arguments: Any) -> Tensor:
     if len(rest) < 3:
         raise check.type_error("reduce lacks arguments", "give dims, params and prog")
     dims, params, prog, *names = rest
-    check.require_instance(params, ReduceParams, "params")
-    if params.update:
+    if _read_params(params).update:
         raise check.value_error("an update needs an output", "call reduceWithOutput")
     return _add(graph, in_, out_type, None, dims, params, prog, *names)
 
@@ -133,11 +161,11 @@ def reduceWithOutput(
     dims: AbstractSequence[int],
     params: ReduceParams,
     prog: Sequence,
-    debugContext: str = "",
+    *rest: Any,
 ) -> None:
-    """Adds a reduction over dimensions, which is written to a tensor."""
+    """Adds a reduction over dimensions, which is written to a tensor; a name may follow."""
     check.require_instance(out, Tensor, "out")
-    _add(graph, in_, out.type, out, dims, params, prog, debugContext)
+    _add(graph, in_, out.type, out, dims, params, prog, *rest)
 
 
 @check.guard
@@ -146,7 +174,7 @@ def reduceMany(
     reductions: AbstractSequence[SingleReduceOp],
     outputs: list[Tensor],
     prog: Sequence,
-    debugContext: str = "",
+    *rest: Any,
 ) -> None:
     """Adds several reductions to a program.
 
@@ -155,14 +183,17 @@ def reduceMany(
       reductions: what is reduced.
       outputs: a tensor for each, or an empty list, which their tensors are put into.
       prog: the sequence.
-      debugContext: a name.
+      *rest: a name, and options, which change nothing.
     """
+    names = [each for each in rest if isinstance(each, str)]
+    others = [each for each in rest if not isinstance(each, str)]
     if outputs and len(outputs) != len(reductions):
         raise check.value_error("outputs has another length than reductions", "give an empty list")
     made = [
         _add(
-            graph, each.in_, outputs[n].type if outputs else None, outputs[n] if outputs else None,
-            each.dims, each.params, prog, each.debugContext or debugContext,
+            graph, each.in_, outputs[n].type if outputs else each.type,
+            outputs[n] if outputs else None, each.dims, each.params, prog,
+            each.debugName or "".join(names), *others,
         )
         for n, each in enumerate(reductions)
     ]  # fmt: skip
@@ -180,6 +211,7 @@ def _add(
     *rest: Any,
 ) -> Tensor:
     check.require_instance(in_, Tensor, "in")
+    params = _read_params(params)
     axes = tuple(check.require_integer(dim, "a dimension", at_least=0) for dim in dims)
     if any(axis >= in_.rank() for axis in axes) or len({*axes}) != len(axes):
         raise index_error(f"reduction of {in_} over dimensions {list(dims)}", where=user_place())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses as dc
 import enum
 import itertools
-from collections.abc import Callable
 from collections.abc import Sequence as AbstractSequence
 from typing import Any
 
@@ -13,20 +12,19 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.poplar import program
-from ipujax.poplar.element_types import INT, Type
+from ipujax.poplar.element_types import Type
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.library_operations import (
+    PlanningCache,
     add_planned,
     map_tensor_linearly,
     read_rest,
     require_program_at,
     title_of,
 )
-from ipujax.poplar.popops_elementwise import FORMS
 from ipujax.poplar.program import Sequence
-from ipujax.poplar.tensors import Tensor, concat
+from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.user_places import user_place
 
 _Numbers = AbstractSequence[int]
@@ -35,7 +33,7 @@ _Numbers = AbstractSequence[int]
 @check.guard
 def dynamicSlice(
     graph: Graph, t: Tensor, offset: Tensor, dims: _Numbers, sizes: _Numbers, prog: Sequence,
-    debugContext: str = "",
+    *rest: Any,
 ) -> Tensor:  # fmt: skip
     """Adds a slice of some dimensions, from offsets that a tensor holds; returns its tensor.
 
@@ -46,7 +44,7 @@ def dynamicSlice(
       dims: the dimensions that are sliced.
       sizes: the extent of the slice in each.
       prog: the sequence.
-      debugContext: a name.
+      *rest: a name, and options, which change nothing.
     """
     _check_slices(t, dims, sizes)
     places = [jnp.arange(size) for size in sizes]
@@ -56,14 +54,14 @@ def dynamicSlice(
             x = jnp.take(x, (start.astype(int) + place) % x.shape[dim], axis=dim)
         return x
 
-    name = title_of("dynamicSlice", debugContext)
+    name = read_rest("dynamicSlice", rest).title
     return add_planned(graph, prog, name, compute, [t, offset])[0]
 
 
 @check.guard
 def dynamicUpdate(
     graph: Graph, t: Tensor, s: Tensor, offset: Tensor, dims: _Numbers, sizes: _Numbers,
-    prog: Sequence, debugContext: str = "",
+    prog: Sequence, *rest: Any,
 ) -> None:  # fmt: skip
     """Adds a program that writes a slice into a tensor, at offsets; see `dynamicSlice`."""
     _check_slices(t, dims, sizes)
@@ -74,9 +72,8 @@ def dynamicUpdate(
             places[dim] = (start.astype(int) + jnp.arange(size)) % x.shape[dim]
         return x.at[jnp.ix_(*places)].set(slice_)
 
-    add_planned(
-        graph, prog, title_of("dynamicUpdate", debugContext), compute, [t, s, offset], outs=[t]
-    )
+    name = read_rest("dynamicUpdate", rest).title
+    add_planned(graph, prog, name, compute, [t, s, offset], outs=[t])
 
 
 def _check_slices(t: Tensor, dims: _Numbers, sizes: _Numbers) -> None:
@@ -154,9 +151,9 @@ def gather(graph: Graph, input: Tensor, indices: Tensor, *arguments: Any) -> Ten
       graph: the graph.
       input: the tensor.
       indices: whole numbers.
-      *arguments: `axis, prog`: the parts of that dimension at the indices; or, as in XLA,
+      *arguments: `axis, prog, params`: the parts of that dimension at the indices; or, as in XLA,
         `indexVectorDim, offsetDims, sliceSizes, collapsedSliceDims, startIndexMap, prog`; and
-        a name.
+        a name, and options, which change nothing.
     """
     place = require_program_at("gather", arguments, (1, 5))
     prog, name = arguments[place], read_rest("gather", arguments[place + 1 :]).title
@@ -207,6 +204,21 @@ def _indices_last(indices: jax.Array, index_dim: int) -> jax.Array:
     return whole[..., None] if index_dim == whole.ndim else jnp.moveaxis(whole, index_dim, -1)
 
 
+@check.guard
+@dc.dataclass(frozen=True)
+class GatherParams(PlanningCache):
+    """How `gather` is split over tiles, which the planner decides by itself."""
+
+    maxElementsPerTile: int = 65535
+
+    def __post_init__(self) -> None:
+        check.require_integer(self.maxElementsPerTile, "maxElementsPerTile", at_least=1)
+
+
+class SlicePlan(PlanningCache):
+    """A plan of slices; the planner makes its own."""
+
+
 class SortOrder(enum.Enum):
     """The order of what `topK` gives."""
 
@@ -224,16 +236,19 @@ class TopKParams:
       k: how many elements of each row.
       largest: the largest, or else the smallest.
       sortOrder: their order.
+      stableSort: whether equal elements keep their order; here they always do.
     """
 
     k: int
     largest: bool
     sortOrder: SortOrder
+    stableSort: bool = False
 
     def __post_init__(self) -> None:
         check.require_integer(self.k, "k", at_least=0)
         check.require_flag(self.largest, "largest")
         check.require_instance(self.sortOrder, SortOrder, "sortOrder")
+        check.require_flag(self.stableSort, "stableSort")
 
 
 @check.guard
@@ -267,6 +282,28 @@ def topKWithPermutation(
 
 
 @check.guard
+def topKKeyValue(
+    graph: Graph,
+    prog: Sequence,
+    keys: Tensor,
+    values: Tensor,
+    params: TopKParams,
+    debugContext: str = "",
+) -> tuple[Tensor, Tensor]:
+    """Adds `topK` of keys; returns them, and the values that have their places."""
+    check.require_instance(values, Tensor, "values")
+    if check.require_instance(keys, Tensor, "keys").shape() != values.shape():
+        raise index_error(f"{values} for keys {keys}", where=user_place(), fix="give equal shapes")
+    chosen, places = topKWithPermutation(graph, prog, keys, params, debugContext)
+
+    def compute(values: jax.Array, places: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(values, places.astype(int), axis=-1)
+
+    title = title_of("topKKeyValue", debugContext)
+    return chosen, add_planned(graph, prog, title, compute, [values, places])[0]
+
+
+@check.guard
 def sort(graph: Graph, t: Tensor, dim: int, prog: Sequence, debugContext: str = "") -> Tensor:
     """Adds a sort along a dimension, the smallest first, and returns its tensor."""
     dim = _require_dim(t, dim)
@@ -296,81 +333,26 @@ def sortKeyValue(
     return add_planned(graph, prog, title_of("sortKeyValue", debugContext), compute, [k, v])[0]
 
 
+@check.guard
+def sortKeyValueInPlace(
+    graph: Graph, k: Tensor, v: Tensor, dim: int, prog: Sequence, debugContext: str = ""
+) -> None:
+    """Adds a program that sorts keys along a dimension, and values by them."""
+    dim = _require_dim(k, dim)
+
+    def compute(keys: jax.Array, values: jax.Array) -> tuple[jax.Array, ...]:
+        order = jnp.argsort(keys, axis=dim, stable=True)
+        return tuple(jnp.take_along_axis(each, order, axis=dim) for each in (keys, values))
+
+    title = title_of("sortKeyValue", debugContext)
+    add_planned(graph, prog, title, compute, [k, v], outs=[k, v])
+
+
 def _require_dim(t: Tensor, dim: int) -> int:
     dim = check.require_integer(dim, "dim", at_least=0)
     if dim >= check.require_instance(t, Tensor, "t").rank():
         raise index_error(f"dimension {dim} of {t}", where=user_place())
     return dim
-
-
-@check.guard
-def pad(
-    graph: Graph,
-    t: Tensor,
-    paddingLower: Any,
-    paddingUpper: Any,
-    val: float = 0,
-    dim: int | None = None,
-) -> Tensor:
-    """Returns a view of a tensor with a constant number around it.
-
-    Args:
-      graph: the graph.
-      t: the tensor.
-      paddingLower: how many before, for each dimension; or for one, `dim` follows `val`.
-      paddingUpper: how many after.
-      val: the number.
-      dim: the dimension, where the paddings are numbers; 0 by default.
-    """
-    one = not isinstance(paddingLower, (list, tuple))
-    if dim is not None and not one:
-        raise check.type_error("pad takes paddings for all dimensions, or one dimension")
-    dims = [dim or 0] if one else range(len(paddingLower))
-    lower, upper = ([p] if one else [*p] for p in (paddingLower, paddingUpper))
-    if len(upper) != len(lower) or (not one and len(lower) != t.rank()):
-        raise index_error(f"paddings {lower} and {upper} of {t}", where=user_place())
-    for each, *counts in zip(dims, lower, upper, strict=True):
-        parts = [t]
-        for is_after, count in enumerate(counts):
-            shape = t.shape()
-            shape[_require_dim(t, each)] = check.require_integer(count, "a padding", at_least=0)
-            constant = graph.addConstant(t.type, shape, val, "padding")
-            map_tensor_linearly(graph, constant)
-            parts.insert(len(parts) if is_after else 0, constant)
-        t = concat(parts, each)
-    return t
-
-
-@check.guard
-def countedLoop(
-    graph: Graph,
-    begin: int,
-    end: int,
-    step: int,
-    body: Callable[[Tensor], Any],
-    debugContext: str = "",
-) -> Sequence:
-    """Returns a program that repeats another with a counter.
-
-    Args:
-      graph: the graph.
-      begin: what the counter is at first.
-      end: where it ends, not included.
-      step: by how much it grows.
-      body: the counter, an INT tensor of one element -> the program.
-      debugContext: a name.
-    """
-    first, last, by = (check.require_integer(n, "a bound") for n in (begin, end, step))
-    if by == 0 or (last - first) * by < 0:
-        raise check.value_error(f"a loop from {first} to {last} by {by}", "give another step")
-    counter = graph.addVariable(INT, [1], f"{debugContext or 'countedLoop'}/counter")
-    graph.setTileMapping(counter, 0)
-    start = graph.addConstant(INT, [1], first, "begin")
-    graph.setTileMapping(start, 0)
-    one = Sequence(program.require_program(body(counter)))
-    FORMS["add"][1](graph, counter, by, one)
-    count = -(-(last - first) // by)
-    return Sequence(program.Copy(start, counter), program.Repeat(count, one))
 
 
 @check.guard

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ipujax.operators import linear_tile_bounds
+from ipujax.poplar.devices import Target
 from ipujax.poplar.element_types import Type
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.graph import Graph
@@ -19,7 +21,7 @@ from ipujax.poplar.program import Copy
 from ipujax.poplar.program import Sequence as ProgramSequence
 from ipujax.poplar.regions import splitRegions as splitRegions
 from ipujax.poplar.regions import splitRegionsBetweenWorkers as splitRegionsBetweenWorkers
-from ipujax.poplar.tensors import Interval, Tensor
+from ipujax.poplar.tensors import Interval, Tensor, as_interval
 from ipujax.poplar.user_places import user_place
 
 
@@ -39,37 +41,90 @@ def mapTensorLinearly(
 
 
 @check.guard
-def mapTensorLinearlyWithOffset(graph: Graph, t: Tensor, *arguments: int | None) -> int:
+def mapTensorLinearlyWithOffset(graph: Graph, t: Tensor, *arguments: int | bool | None) -> int:
     """Spreads a tensor like `mapTensorLinearly`, from another tile on, and round the last one.
 
     Args:
       graph: the graph.
       t: the tensor.
-      *arguments: the first tile; or `minElementsPerTile, grainSize` and the first tile.
+      *arguments: the first tile, 0 by default; or `minElementsPerTile, grainSize` and the first
+        tile. A flag may follow, `ascendingOrder`: False goes down from the tile that is as far from
+        the last one.
 
     Returns:
       The tile after the last that got any.
     """
-    if len(arguments) not in (1, 3):
+    numbers, is_ascending = _split_order(arguments)
+    if len(numbers) not in (0, 1, 3):
         raise check.type_error(
-            f"mapTensorLinearlyWithOffset takes no {len(arguments)} numbers",
+            f"mapTensorLinearlyWithOffset takes no {len(numbers)} numbers",
             "give the first tile, or minElementsPerTile, grainSize and the first tile",
         )
-    *settings, first = (None, None, *arguments)[-3:]
+    *settings, first = (None, None, *(numbers or [0]))[-3:]
     first = check.require_integer(first, "offset", at_least=0)
-    return map_tensor_linearly(graph, t, first, **_read_settings(t, *settings))
+    bounds = _bounds_of(graph, t, **_read_settings(t, *settings))
+    order = _tiles_in_order(_count_tiles(graph), first, is_ascending=is_ascending)
+    owners = order[np.repeat(np.arange(bounds.size - 1), np.diff(bounds))]
+    graph.put_on_tiles(t.elements.reshape(-1), owners)
+    return int(order[(bounds.size - 1) % order.size])
 
 
 @check.guard
-def calcLinearTileMapping(
-    graph: Graph, t: Tensor, minElementsPerTile: int | None = None, grainSize: int | None = None
-) -> list[list[Interval]]:
-    """Returns, for each tile, the intervals of `mapTensorLinearly`."""
-    tiles = check.require_instance(graph, Graph, "graph").getTarget().getNumTiles()
-    settings = _read_settings(t, minElementsPerTile, grainSize)
-    bounds = linear_tile_bounds(t.numElements(), t.type.size, tiles, **settings).tolist()
-    used = [[Interval(a, b)] for a, b in itertools.pairwise(bounds)]
-    return used + [[] for _ in range(tiles - len(used))]
+def calcLinearTileMapping(graph: Graph | Target, t: Any, *arguments: Any) -> list[list[Interval]]:
+    """Returns, for each tile, the intervals of a linear mapping.
+
+    Args:
+      graph: the graph, or a target.
+      t: a tensor, or a shape.
+      *arguments: after a tensor nothing, after a shape its type, or `minElementsPerTile` and
+        `grainSize`; then the first tile and `ascendingOrder`, as for `mapTensorLinearlyWithOffset`.
+    """
+    numbers, is_ascending = _split_order(arguments)
+    type = numbers.pop(0) if numbers and isinstance(numbers[0], Type) else None
+    settings: dict[str, int] = {}
+    if isinstance(t, Tensor):
+        type, size = t.type, t.numElements()
+    else:
+        size = math.prod(check.require_integer(n, "an extent", at_least=0) for n in t)
+    if type is None:
+        if len(numbers) < 2:
+            raise check.type_error("a shape has no type", "give minElementsPerTile and grainSize")
+        least, grain, *numbers = numbers
+        settings["minimum_bytes"] = check.require_integer(least, "minElementsPerTile", at_least=0)
+        settings["grain"] = check.require_integer(grain, "grainSize", at_least=1)
+    if len(numbers) > 1:
+        raise check.type_error(f"calcLinearTileMapping takes no {numbers[1]!r}")
+    first = check.require_integer((numbers or [0])[0], "offset", at_least=0)
+    tiles = _count_tiles(graph)
+    bounds = linear_tile_bounds(size, type.size if type else 1, tiles, **settings).tolist()
+    mapping: list[list[Interval]] = [[] for _ in range(tiles)]
+    order = _tiles_in_order(tiles, first, is_ascending=is_ascending).tolist()
+    for tile, (begin, end) in zip(order, itertools.pairwise(bounds), strict=False):
+        mapping[tile] = [Interval(begin, end)]
+    return mapping
+
+
+def _split_order(arguments: Sequence[Any]) -> tuple[list[Any], bool]:
+    """Returns numbers, and the flag after them, which is true unless it is given."""
+    if arguments and isinstance(arguments[-1], bool):
+        return [*arguments[:-1]], arguments[-1]
+    return [*arguments], True
+
+
+def _count_tiles(graph: Graph | Target) -> int:
+    if isinstance(graph, Target):
+        return graph.getNumTiles()
+    return check.require_instance(graph, Graph, "graph").getTarget().getNumTiles()
+
+
+def _tiles_in_order(tiles: int, first: int, *, is_ascending: bool) -> np.ndarray:
+    """Returns the tiles in the order in which a linear mapping fills them."""
+    numbers = np.arange(tiles)
+    return (first + numbers if is_ascending else tiles - 1 - first - numbers) % tiles
+
+
+def _bounds_of(graph: Graph, t: Tensor, **settings: int) -> np.ndarray:
+    return linear_tile_bounds(t.numElements(), t.type.size, _count_tiles(graph), **settings)
 
 
 def _read_settings(t: Tensor, least: int | None, grain: int | None) -> dict[str, int]:
@@ -85,14 +140,23 @@ def _read_settings(t: Tensor, least: int | None, grain: int | None) -> dict[str,
 
 
 @check.guard
-def getTileImbalance(
-    mapping: Sequence[Sequence[Interval]], minElementsPerTile: int = 0, grainSize: int = 1
-) -> int:
-    """Returns how many elements the fullest tile has beyond an even spread of grains."""
-    sizes = np.array([sum(interval.size() for interval in tile) for tile in mapping])
-    grains = -(-int(sizes.sum()) // grainSize)
-    even = -(-grains // len(sizes)) * grainSize
-    return max(0, int(sizes.max(initial=0)) - max(minElementsPerTile, even))
+def getTileImbalance(mapping: Any, *arguments: Any) -> int:
+    """Returns how many elements the fullest tile has beyond an even share.
+
+    Args:
+      mapping: the intervals of each tile; or a graph, which a tensor follows.
+      *arguments: the fewest elements that a share is taken to have, `minElementsPerTile` (0), and
+        `grainSize` (1), which it is not below either.
+    """
+    if isinstance(mapping, Graph):
+        tensor = check.require_instance(arguments[0] if arguments else None, Tensor, "t")
+        return getTileImbalance(mapping.getTileMapping(tensor), *arguments[1:])
+    if len(arguments) > 2:
+        raise check.type_error("getTileImbalance takes minElementsPerTile and grainSize")
+    limits = [check.require_integer(each, "a number", at_least=0) for each in arguments]
+    sizes = [sum(as_interval(each).size() for each in tile) for tile in mapping]
+    even = -(-sum(sizes) // max(1, len(sizes)))
+    return max(0, max(sizes, default=0) - max(even, 1, *limits))
 
 
 _CPP_NAMES = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses as dc
+import enum
 from collections.abc import Callable
 
 import numpy as np
@@ -25,6 +27,37 @@ class _Ring:
         part = self.buffer[self.position : self.position + size]
         self.position = (self.position + size) % max(self.buffer.size, 1)
         return part
+
+
+class StreamCallback(abc.ABC):
+    """An object that fills, or reads, the transfers of a stream, to derive from.
+
+    Each transfer is a `fetch` and a `complete`. Nothing is fetched ahead: `prefetch`, and C++'s
+    `invalidatePrefetched`, are not called.
+    """
+
+    class Result(enum.Enum):
+        """What `prefetch` says."""
+
+        Success = 0
+        NotAvailable = 1
+
+    @abc.abstractmethod
+    def prefetch(self, data: np.ndarray) -> Result:
+        """Fills a transfer's array ahead, if it can."""
+
+    @abc.abstractmethod
+    def fetch(self, data: np.ndarray) -> None:
+        """Fills a transfer's array, or reads it."""
+
+    @abc.abstractmethod
+    def complete(self) -> None:
+        """Is told that the transfer is over."""
+
+    def __call__(self, data: np.ndarray) -> None:
+        """Does one transfer."""
+        self.fetch(data)
+        self.complete()
 
 
 class StreamConnections:

@@ -46,6 +46,17 @@ class Interval:
         return f"Interval({self.first}, {self.last})"
 
 
+def as_interval(value: Any) -> Interval:
+    """Returns an interval, also of what C++ writes in braces: a list of its begin and end."""
+    if isinstance(value, Interval):
+        return value
+    if not _is_pair(value):
+        raise type_error(
+            f"{value!r} is no interval", where=user_place(), fix="give an Interval, or [begin, end]"
+        )
+    return Interval(*value)
+
+
 @check.guard
 class Tensor:
     """A view of elements of variables, which no operation here copies.
@@ -112,17 +123,19 @@ class Tensor:
         """Returns a slice, `end` not included.
 
         Args:
-          begin: the first index, an `Interval`, or one index for each dimension.
+          begin: the first index, an interval (an `Interval` or a pair), or one index for each
+            dimension.
           end: the index after the last, or one for each dimension.
           dimension: the dimension, where `begin` is a number or an interval.
         """
-        if isinstance(begin, Interval):
-            begin, end, dimension = begin.first, begin.last, 0 if end is None else end
+        if isinstance(begin, Interval) or (not isinstance(end, Sequence) and _is_pair(begin)):
+            interval, dimension = as_interval(begin), dimension if end is None else end
+            begin, end = interval.first, interval.last
         is_list = isinstance(begin, Sequence)
         if not is_list:
             self._require_dimension(dimension)
-        begins = list(begin) if is_list else [0] * dimension + [begin]
-        ends = list(end) if is_list else [*self.elements.shape[:dimension], end]
+        begins: list[Any] = list(begin) if is_list else [0] * dimension + [begin]
+        ends: list[Any] = list(end) if is_list else [*self.elements.shape[:dimension], end]
         shape = self.elements.shape
         if len(begins) > len(shape) or len(begins) != len(ends):
             raise index_error(f"slice from {begin} to {end} of {self}", where=user_place())
@@ -139,9 +152,9 @@ class Tensor:
     def slices(self, intervals: Sequence[Any], dimension: int = 0) -> list[Tensor]:
         """Returns one slice for each interval, or for each list of intervals one of all of them."""
         return [
-            self.slice(one.first, one.last, dimension)
-            if isinstance(one, Interval)
-            else concat([self.slice(i.first, i.last, dimension) for i in one], dimension)
+            self.slice(as_interval(one), None, dimension)
+            if isinstance(one, Interval) or all(isinstance(i, int) for i in one)
+            else concat([self.slice(as_interval(i), None, dimension) for i in one], dimension)
             for one in intervals
         ]
 
@@ -184,7 +197,8 @@ class Tensor:
     def broadcast(self, count: int, dimension: int) -> Tensor:
         """Returns it repeated `count` times along a dimension."""
         self._require_dimension(dimension)
-        count, shape = check.require_integer(count, "count", at_least=0), self.elements.shape
+        count = check.require_integer(count, f"the count of copies of {self}", at_least=0)
+        shape = self.elements.shape
         copies = np.broadcast_to(
             np.expand_dims(self.elements, dimension),
             (*shape[:dimension], count, *shape[dimension:]),
@@ -201,7 +215,7 @@ class Tensor:
     def subSample(self, stride: int, dimension: int) -> Tensor:
         """Returns every `stride`-th index of a dimension."""
         self._require_dimension(dimension)
-        stride = check.require_integer(stride, "stride", at_least=1)
+        stride = check.require_integer(stride, f"the stride of a sample of {self}", at_least=1)
         return self._view(self.elements[(slice(None),) * dimension + (slice(None, None, stride),)])
 
     def reinterpret(self, type: Type) -> Tensor:
@@ -235,6 +249,10 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"tensor '{self.name}' of type {self.type} and shape {self.shape()}"
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) == 2
 
 
 @check.guard

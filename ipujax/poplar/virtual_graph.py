@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from ipujax.poplar.devices import Target
-from ipujax.poplar.exceptions import check
+from ipujax.poplar.exceptions import check, invalid_tile_mapping
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.tensors import Interval, Tensor
+from ipujax.poplar.user_places import user_place
 
 
 @check.guard
@@ -19,12 +20,14 @@ class VirtualGraph(Graph):
 
     Args:
       root: the graph that holds everything.
-      tiles: int64 [this graph's tiles]: their numbers there.
+      tiles: int64 [this graph's tiles]: their numbers there, IPU after IPU.
+      ipus: how many IPUs they are of, the same number of tiles of each.
     """
 
-    def __init__(self, root: Graph, tiles: np.ndarray):
+    def __init__(self, root: Graph, tiles: np.ndarray, ipus: int):
         object.__setattr__(self, "_root", root)
         object.__setattr__(self, "_tiles", tiles)
+        object.__setattr__(self, "_ipus", ipus)
 
     @property
     def root(self) -> Graph:
@@ -39,12 +42,23 @@ class VirtualGraph(Graph):
 
     def getTarget(self) -> Target:
         """The target, with as many tiles as this graph has."""
-        return dc.replace(self._root.getTarget(), ipus=1, tiles=len(self._tiles))
+        tiles = len(self._tiles) // self._ipus
+        return dc.replace(self._root.getTarget(), ipus=self._ipus, tiles=tiles)
 
-    def getTileMapping(self, tensor: Tensor) -> list[list[Interval]]:
+    def getTileMapping(
+        self, tensor: Tensor, requireComplete: bool = True, allowExternal: bool = False
+    ) -> list[list[Interval]]:
         """Returns, for each tile of this graph, the intervals of the tensor's elements."""
-        mapping = self._root.getTileMapping(tensor)
-        return [mapping[tile] for tile in self._tiles.tolist()]
+        mapping = self._root.getTileMapping(tensor, requireComplete)
+        own = [mapping[tile] for tile in self._tiles.tolist()]
+        external = {tile for tile, part in enumerate(mapping) if part} - {*self._tiles.tolist()}
+        if external and not check.require_flag(allowExternal, "allowExternal"):
+            raise invalid_tile_mapping(
+                f"{tensor} is on tile {min(external)}, which this virtual graph has not",
+                where=user_place(),
+                fix="ask the graph that has it, or give allowExternal=True",
+            )
+        return own
 
     def tiles_of_root(self, tiles: int | np.ndarray) -> int | np.ndarray:
         """Returns what the graph that holds everything calls some tiles of this one."""

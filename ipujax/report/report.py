@@ -183,7 +183,7 @@ class Report:
 
     @property
     def compute_sets(self) -> Sequence[machine.ComputeSet]:
-        """The compute sets of a call, in order, tile by tile; () in reports from files.
+        """The compute sets of a call, in order, tile by tile; from a file, the 100 largest.
 
         Each has `.name .ipu .vertices .runs .tile_cycles .cycles`: `vertices` and `tile_cycles`
         (the vertices alone) are int64 [tiles] of one run; `cycles` is with launch and sync. Where
@@ -191,12 +191,12 @@ class Report:
         """
         work = self.profile.tile_work
         if work is None:
-            return ()
+            return self.read_activity.compute_sets if self.read_activity else ()
         return [*machine.list_compute_sets(self.steps.trace, work, self.target)]
 
     @property
     def exchanges(self) -> Sequence[machine.Exchange]:
-        """The exchanges between tiles, of an IPU or of several, in order; () in reports from files.
+        """The exchanges between tiles, or between IPUs, in order; from a file, the 100 largest.
 
         Each has `.name .ipu .runs .cycles .received_bytes .sent_bytes`, the last two int64 [tiles]
         of one run: an element that leaves a tile is sent once, one that a tile needs is received
@@ -205,7 +205,7 @@ class Report:
         """
         work = self.profile.tile_work
         if work is None:
-            return ()
+            return self.read_activity.exchanges if self.read_activity else ()
         return [*machine.list_exchanges(self.steps.trace, work, self.target)]
 
     @property

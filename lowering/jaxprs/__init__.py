@@ -10,6 +10,7 @@ from lowering.jaxprs.avals import shape_of as shape_of
 from lowering.jaxprs.avals import signature_of as signature_of
 from lowering.jaxprs.avals import size_in_bytes as size_in_bytes
 from lowering.jaxprs.avals import size_of as size_of
+from lowering.jaxprs.branches import run_branch as run_branch
 from lowering.jaxprs.call_paths import CallPath as CallPath
 from lowering.jaxprs.call_paths import call_path as call_path
 from lowering.jaxprs.call_paths import names_of_calling_functions as names_of_calling_functions

@@ -54,6 +54,7 @@ RESULTS = {
         "Device",
         "Function",
         "RemoteBuffer",
+        "StreamCallback",
         "Target",
         "Tensor",
         "Type",

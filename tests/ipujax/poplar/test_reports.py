@@ -195,7 +195,14 @@ def test_reports_go_into_files(tmp_path) -> None:
     report.to_perfetto(tmp_path / "trace.json")
     again = ipu.report.load(tmp_path / "report.json")
     np.testing.assert_array_equal(again.memory.tile_peak_bytes, report.memory.tile_peak_bytes)
-    assert again.compute_sets == ()
+    for given, kept in zip(report.compute_sets, again.compute_sets, strict=True):
+        assert (given.name, given.runs, given.cycles) == (kept.name, kept.runs, kept.cycles)
+        np.testing.assert_array_equal(given.tile_cycles, kept.tile_cycles)
+    for given, kept in zip(report.exchanges, again.exchanges, strict=True):
+        assert (given.name, given.runs, given.cycles) == (kept.name, kept.runs, kept.cycles)
+        np.testing.assert_array_equal(given.sent_bytes, kept.sent_bytes)
+        np.testing.assert_array_equal(given.received_bytes, kept.received_bytes)
+    assert again.exchanges
     assert "mul" in (tmp_path / "trace.json").read_text()
 
 

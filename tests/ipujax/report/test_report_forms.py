@@ -119,6 +119,14 @@ def test_dicts_are_plain_python(report: Report) -> None:
     assert Report.from_dict(data).to_dict() == data
 
 
+@pytest.mark.parametrize(("key", "field"), [("costs", "share"), ("operations", "flops")])
+def test_numbers_that_no_model_gives_are_refused(key: str, field: str) -> None:
+    data = plain().to_dict()
+    data[key][0][field] = 1e308
+    with pytest.raises(ReportError, match=rf"{key}\[0\]\.{field} is 1e\+308.*at most"):
+        Report.from_dict(data)
+
+
 def test_documents_are_what_the_schema_says(report: Report) -> None:
     data = report.to_dict()
     validator = jsonschema.Draft202012Validator(build_report_schema())

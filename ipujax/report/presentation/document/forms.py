@@ -89,8 +89,11 @@ TEXT = json_form(type="string")
 FLAG = json_form(type="boolean")
 WHOLE = json_form(type="integer")
 COUNT = json_form(type="integer", minimum=0)
-REAL = json_form(type="number")
-POSITIVE = json_form(type="number", minimum=0)
+LARGEST = 1e30
+"""No modelled number is larger; products and percentages of larger ones in a changed file would be
+infinite."""
+REAL = json_form(type="number", minimum=-LARGEST, maximum=LARGEST)
+POSITIVE = json_form(type="number", minimum=0, maximum=LARGEST)
 SHARE = json_form(type="number", minimum=0, maximum=1)
 MANY = json_form(type="integer", minimum=1, maximum=runs.MOST)
 OR_NONE = json_form(type="integer", minimum=-1).with_conversion(
