@@ -215,7 +215,7 @@ def _assign_role_by_value(
     if not array.shape:
         is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
         return ArgumentLeaf(path, Role.FOLDED if is_key else Role.WHOLE, array)
-    if array.shape[0] % micro_batches or not array.shape[0]:
+    if array.shape[0] % micro_batches:
         fix = (
             "pass a key of jax.random.PRNGKey as jax.random.wrap_key_data(key): each micro-batch "
             "gets it folded with its number"

@@ -314,8 +314,13 @@ def describe_shapes(tree: Pytree) -> str:
 
 
 def describe_definition_line(function: Callable[..., Pytree]) -> str:
-    """Returns the file and line at which a function is defined, for messages."""
+    """Returns the file and line at which a function is defined, for messages.
+
+    Of a function of ours, it is the user's line that is running now.
+    """
     code = getattr(inspect.unwrap(function), "__code__", None)
+    if code and not jaxpr.is_user_code(code) and (line := jaxpr.current_user_line()):
+        return line
     return name_source_line(code.co_filename, code.co_firstlineno) if code else "an unknown line"
 
 

@@ -100,13 +100,15 @@ def find_plan(
       given: cuts to compare with.
 
     Raises:
-      PlanError: offloading is asked for, and there is no host memory.
+      PlanError: offloading is asked for, and there is no host memory; or schedules that split the
+        backward pass, and the costs do not.
     """
     if False not in arguments.offload and not any(c.host_bytes_per_second for c in costs.values()):
         raise check.value_error(
             "offload=True, and these costs have no host memory",
             "give `Costs` the host_bytes_per_second, or leave out `offload`",
         )
+    _check_backward_passes(costs.values(), arguments)
     alternatives = itertools.chain.from_iterable(
         list_alternatives(of_count, dc.replace(arguments, micro_batches=[count]))
         for count, of_count in costs.items()
@@ -118,6 +120,24 @@ def find_plan(
             candidates.append(Candidate(alternative))
         candidates.append(Candidate(alternative, cut.cut_points))
     return _Search(candidates, arguments).find_plan()
+
+
+def _check_backward_passes(costs: Iterable[Costs], arguments: SearchArguments) -> None:
+    """Refuses schedules that all split the backward pass, where the costs do not.
+
+    Raises:
+      PlanError: they do.
+    """
+    if arguments.names is None or any(of_count.weight is not None for of_count in costs):
+        return
+    splitting = [s.name for s in _schedules.list_schedules() if s.splits_backward]
+    if all(name in splitting for name in arguments.names):
+        raise check.value_error(
+            f"{arguments.names[0]} splits the backward pass, and the costs do not say what the "
+            "gradients of weights take",
+            "give `Costs` their seconds, `weight`, and leave them out of `backward`; or name a "
+            "schedule that does not split it, such as one_f_one_b",
+        )
 
 
 class _Search:
@@ -176,7 +196,8 @@ class _Search:
         raise check.value_error(
             "no schedule can have these numbers of stages, micro-batches and replicas",
             "give other numbers of micro-batches: grouped needs a multiple of twice the stages in "
-            "training; replicas must divide both them and the IPUs",
+            "training; replicas must divide both them and the IPUs. Schedules with several stages "
+            "on an IPU need two IPUs, and two segments for each",
         )
 
     def _look_at(

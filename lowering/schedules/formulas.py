@@ -138,8 +138,11 @@ def _form_of_seq_one_f_one_b(n: _Numbers) -> ClosedForm:
 def _form_of_chimera(n: _Numbers) -> ClosedForm:
     """Li and Hoefler, arXiv 2107.06925.
 
-    Exact for an even P, multiples of P micro-batches, and forward = backward + weight.
+    Exact for an even P, multiples of P micro-batches, and forward = backward + weight. It is 1F1B
+    with one stage or one micro-batch.
     """
+    if n.p == 1 or n.m == 1:
+        return _form_of_one_f_one_b(n)
     return ClosedForm(bubble=(n.p / 2 - 1) * n.all_tasks, memory=min(n.m, n.p))
 
 
@@ -173,8 +176,11 @@ def _form_of_dualpipe(n: _Numbers) -> ClosedForm:
 
     Exact for an even P, an even number of at least 2 * P, and backward = forward >= weight. Their
     table has as many weights' gradients in a pause, and a longer task for a forward and a backward
-    pass that overlap; here these are one after the other.
+    pass that overlap; here these are one after the other. It is ZB-H1 with one stage or one
+    micro-batch.
     """
+    if n.p == 1 or n.m == 1:
+        return n.of_zero_bubble
     memory = min(n.m, n.p + 1 + n.p % 2)
     return ClosedForm(bubble=(n.p / 2 - 1) * (n.f + n.b - n.w), memory=memory)
 

@@ -14,7 +14,7 @@ import pytest
 
 import ipujax as ipu
 from ipujax import planning
-from ipujax.errors import PipelineError, PlanError
+from ipujax.errors import FrontendError, PipelineError, PlanError
 from ipujax.pipelines.plan_function import segment_call
 
 WIDTH, LAYERS, ROWS = 16, 6, 32
@@ -381,3 +381,7 @@ def test_models_of_other_libraries_are_planned_with_their_loss() -> None:
     np.testing.assert_allclose(found, np.mean(wanted), rtol=1e-5)
     with pytest.raises(PlanError, match="its loss, its inputs and its labels: here are 1"):
         ipu.plan(model, squared, ipus=2, micro_batches=8)
+    with pytest.raises(FrontendError, match="traced for shape") as refusal:
+        ipu.plan(model, squared, data["x"], data["y"], ipus=2, micro_batches=4)
+    assert refusal.value.where is not None
+    assert __file__ in refusal.value.where

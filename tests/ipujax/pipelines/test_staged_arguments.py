@@ -49,6 +49,23 @@ def test_leaves_are_split_go_whole_or_are_folded() -> None:
     np.testing.assert_array_equal(keys, np.stack(folded))
 
 
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+def test_a_leaf_without_rows_is_split_into_leaves_without_rows(engine: Any) -> None:
+    def loss(w: Any, batch: Any) -> Any:
+        with pipeline_stage(0):
+            hidden = jnp.tanh(batch["x"] @ w)
+        with pipeline_stage(1):
+            return jnp.mean(hidden**2) + jnp.sum(batch["extra"]), batch["extra"]
+
+    w, batch = normal(0, 3, 3), {"x": normal(1, 4, 3), "extra": jnp.zeros((0, 2))}
+    step = value_and_grad(loss, has_aux=True, micro_batches=2)
+    (found, extra), gradient = ipu.compile(step, engine=engine)(w, batch)
+    (wanted, _), wanted_gradient = jax.value_and_grad(loss, has_aux=True)(w, batch)
+    assert extra.shape == (2, 0, 2)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert relative_distance(gradient, wanted_gradient) < 1e-6
+
+
 def test_keys_of_aux_are_keys() -> None:
     def loss(w: Any, x: Any, key: Any) -> Any:
         return jnp.mean(x @ w), jax.random.split(key)[0]

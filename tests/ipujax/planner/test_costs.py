@@ -58,6 +58,8 @@ def test_costs_that_cannot_be(wrong: dict[str, Any], words: str) -> None:
         ({"memory": [1, 2, 3]}, "3 entries for 2 IPUs"),
         ({"budget_seconds": 0}, "no time"),
         ({"schedules": "grouped", "micro_batches": 3, "replicas": (2,)}, "no schedule can have"),
+        ({"schedules": "zbv", "ipus": 1}, "splits the backward pass"),
+        ({"schedules": ("looped_bfs",), "ipus": 1}, "no schedule can have"),
         ({"costs": 3}, "costs is 3"),
     ],
 )

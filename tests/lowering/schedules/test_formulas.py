@@ -121,3 +121,11 @@ def test_numbers_that_have_no_closed_form(
 ) -> None:
     with pytest.raises(ScheduleError, match=message):
         formulas[name](*sizes, **seconds)
+
+
+@pytest.mark.parametrize("name", ["chimera", "dualpipe"])
+@pytest.mark.parametrize("micro_batches", [1, 4])
+def test_one_stage_never_idles(name: str, micro_batches: int) -> None:
+    found = formulas[name](1, micro_batches)
+    assert found.bubble == 0
+    assert found.memory == simulate(getattr(schedules, name)(1, micro_batches)).in_flight[0]
