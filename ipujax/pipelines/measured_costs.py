@@ -27,6 +27,7 @@ _RUNS, _MOST_RUNS = 2, 50  # of a function in a turn
 _SECONDS = 0.03  # of these runs, where they are more than the least
 _SECONDS_OF_TURNS = 30.0  # of all turns, after which no other one begins
 _SECONDS_OF_WINDOWS = 20.0  # after which no other window is compiled
+_BYTES_OF_WINDOWS = 2.0**30  # which several pieces may take, if none takes more alone
 _DOUBT = 1e-3  # of the overhead of calls, where windows do not tell it: then it is none
 
 
@@ -99,7 +100,8 @@ def measure_pieces(
 
     JAX's first device runs them and the windows in turns, so that what disturbs it for a while
     disturbs few runs of each; XLA tells the bytes that they work in. Where the windows take too
-    long, the last ones are left out.
+    long, the last ones are left out; and those that take much memory, for a model of many IPUs need
+    not fit on a device.
 
     Raises:
       PipelineError: (a `ValueError`) equations that have no gradients, with their lines.
@@ -110,14 +112,18 @@ def measure_pieces(
         for piece in pieces:
             progress.show_step(shorten_call_path(piece.where.split(" to ")[:1]))
             timed.append(name_lines_in_errors(piece, compile_piece))
+        largest = max(function.size for functions in timed for function in functions)
+        most_bytes = max(_BYTES_OF_WINDOWS, largest)
         counts = [*np.eye(len(pieces), dtype=int)]
         end = time.monotonic() + _SECONDS_OF_WINDOWS
         for window in windows:
             if time.monotonic() > end:
                 break
             progress.show_step(f"{len(window.parts)} segments in a row")
-            timed.append(name_lines_in_errors(window.build(), compile_piece))
-            counts.append(np.bincount(window.parts, minlength=len(pieces)))
+            functions = name_lines_in_errors(window.build(), compile_piece)
+            if max(function.size for function in functions) <= most_bytes:
+                timed.append(functions)
+                counts.append(np.bincount(window.parts, minlength=len(pieces)))
         _time_in_turns([function for functions in timed for function in functions], progress)
     seconds_of_rows = np.array([[function.seconds for function in row] for row in timed])
     added = fit_seconds(np.array(counts), seconds_of_rows)
@@ -153,13 +159,19 @@ class _CompiledFunction:
     Attributes:
       seconds: those of the shortest run; inf before the first.
       space: the bytes that it works in, as XLA tells.
+      size: the same, with the bytes of its arguments and results.
     """
 
     def __init__(self, function: Callable[..., Any], avals: Sequence[Aval]):
         self._compiled = jax.jit(function).lower(*avals).compile()
         self._avals = avals
         self.seconds = math.inf
-        self.space = float(getattr(self._compiled.memory_analysis(), "temp_size_in_bytes", 0))
+        analysis = self._compiled.memory_analysis()
+        argument, output, self.space = (
+            float(getattr(analysis, f"{kind}_size_in_bytes", 0))
+            for kind in ("argument", "output", "temp")
+        )
+        self.size = argument + output + self.space
 
     def time_runs(self, most: float) -> None:
         """Runs it some times, on arguments that are there only meanwhile.

@@ -112,4 +112,5 @@ def test_stages_of_layers_and_of_a_scan_have_measured_seconds() -> None:
     assert 0 < sum(stage.seconds.forward for stage in plan.stages) < 1
     assert all(stage.seconds.backward >= 0 for stage in plan.stages)
     given = next(row for row in plan.considered if row.why.startswith("given"))
+    assert given.seconds is not None
     assert plan.seconds <= given.seconds
