@@ -3,13 +3,15 @@
 A cut is timed by its stages: each runs as one compiled function, forward and backward, alone on a
 JAX device, and the schedule says what that makes of an update. Devices that share the cores of a
 machine would show how many cores there are, and not how good a cut is.
+
+A clock does not rank cuts that are nearly as fast the same way twice. The stages are therefore
+timed in two halves, and the row says how well one half agrees with the other.
 """
 
 from __future__ import annotations
 
 import dataclasses as dc
 import itertools
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,8 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.measure import Row, print_rows, rows_of_process
+from benchmarks.measure import seconds as seconds_of_call
 
-CUTS, STAGES, MICRO_BATCHES, ROUNDS = 40, 4, 8, 25
+CUTS, STAGES, MICRO_BATCHES = 40, 4, 8
+ROUNDS, RUNS = 24, 4  # runs in a row in each round, as micro-batches come one after another
 SCHEDULE = "one_f_one_b"
 
 
@@ -35,7 +39,10 @@ def _measure() -> list[Row]:
         ("uneven layers", uneven_loss, uneven_arguments()),
     ):
         ranking = rank_cuts(function, arguments)
-        note = f"tau {ranking.tau:.3f}, {ranking.segments} segments"
+        note = (
+            f"tau {ranking.tau:.3f}, of two halves of the rounds {ranking.repeated_tau:.3f}, "
+            f"{ranking.segments} segments"
+        )
         what = f"{name}: pairs of {CUTS} cuts that a plan ranks wrongly / all (tau 0.85: 0.075)"
         found.append(Row(what, (1 - ranking.tau) / 2, 0.075, note))
         what = f"{name}: update with the plan's cut / with the best of {CUTS} timed"
@@ -50,12 +57,14 @@ class Ranking:
 
     Attributes:
       tau: Kendall's coefficient of the predicted and the timed seconds of the cuts.
+      repeated_tau: the same of two timings of the cuts, of every other round each.
       best: seconds of an update with the best cut that was timed.
       chosen: the same with the plan's cut.
       segments: those of the model.
     """
 
     tau: float
+    repeated_tau: float
     best: float
     chosen: float
     segments: int
@@ -78,18 +87,23 @@ def rank_cuts(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Ranki
         starts = random.choice(np.arange(1, len(costs)), STAGES - 1, replace=False)
         cut = tuple(sorted(starts.tolist()))
         cuts += [cut] * (cut not in cuts)
-    timed = _time_stages(model, _list_stages(cuts, len(costs)))
+    halves = _time_stages(model, _list_stages(cuts, len(costs)))
+    timed = {stage: _seconds_of_stage(np.min([h[stage] for h in halves], 0)) for stage in halves[0]}
     backward = np.add(costs.backward, costs.weight or 0.0)
     predicted = {
         (first, end): (sum(costs.forward[first:end]), float(backward[first:end].sum()))
         for first, end in timed
     }
-    by_clock, by_plan = (
+    seconds_of_halves = (
+        {stage: _seconds_of_stage(seconds) for stage, seconds in half.items()} for half in halves
+    )
+    by_clock, by_plan, *by_halves = (
         [_seconds_of_cut(seconds, cut, len(costs)) for cut in cuts]
-        for seconds in (timed, predicted)
+        for seconds in (timed, predicted, *seconds_of_halves)
     )
     tau: Any = kendalltau(by_plan[1:], by_clock[1:])[0]
-    return Ranking(float(tau), min(by_clock), by_clock[0], len(costs))
+    repeated: Any = kendalltau(*(seconds[1:] for seconds in by_halves))[0]
+    return Ranking(float(tau), float(repeated), min(by_clock), by_clock[0], len(costs))
 
 
 Stage = tuple[int, int]
@@ -117,10 +131,12 @@ def _seconds_of_cut(
     return schedules.simulate(schedule, tasks).makespan
 
 
-def _time_stages(model: Any, stages: Sequence[Stage]) -> dict[Stage, tuple[float, float]]:
-    """Returns the seconds of whole stages; each is timed in every round, and the best counts.
+def _time_stages(model: Any, stages: Sequence[Stage]) -> list[dict[Stage, list[float]]]:
+    """Returns the seconds of whole stages, forward and with all gradients, in each half of rounds.
 
-    Stages that compute the same, such as those of equal layers, are timed as one.
+    Each stage is timed in every round, in an order of its own, and its fastest run counts. Before a
+    round's runs in a row comes one that does not count. Stages that compute the same, such as those
+    of equal layers, are timed as one.
     """
     pieces = {stage: model.take_stage(*stage) for stage in stages}
     key_of = {stage: piece.key for stage, piece in pieces.items()}
@@ -129,15 +145,24 @@ def _time_stages(model: Any, stages: Sequence[Stage]) -> dict[Stage, tuple[float
         if key_of[stage] not in calls:
             forward, _, with_gradients = piece.list_functions()
             calls[key_of[stage]] = _compiled(*forward), _compiled(*with_gradients)
-    best: dict[Any, list[float]] = {key: [float("inf")] * 2 for key in calls}
-    for _, (key, both), number in itertools.product(range(ROUNDS), calls.items(), range(2)):
-        start = time.perf_counter()
-        both[number]()
-        best[key][number] = min(best[key][number], time.perf_counter() - start)
-    return {
-        stage: (best[key][0], max(best[key][1] - best[key][0], 0.0))
-        for stage, key in key_of.items()
-    }
+    halves: list[dict[Any, list[float]]] = [
+        {key: [float("inf")] * 2 for key in calls} for _ in range(2)
+    ]
+    timed, random = [*itertools.product(calls, range(2))], np.random.default_rng(1)
+    for turn in range(ROUNDS):
+        best = halves[turn % 2]
+        for number in random.permutation(len(timed)):
+            key, which = timed[number]
+            call = calls[key][which]
+            call()
+            best[key][which] = min(best[key][which], *(seconds_of_call(call) for _ in range(RUNS)))
+    return [{stage: half[key] for stage, key in key_of.items()} for half in halves]
+
+
+def _seconds_of_stage(best: Sequence[float]) -> tuple[float, float]:
+    """Returns the seconds forward and backward of a stage's two functions."""
+    forward, with_gradients = best
+    return forward, max(with_gradients - forward, 0.0)
 
 
 def _compiled(function: Callable[..., Any], avals: Sequence[Any]) -> Callable[[], Any]:

@@ -1,12 +1,10 @@
-"""What some equations cost on one micro-batch, by the machine model or by a clock."""
+"""What some equations cost on one micro-batch, and by the machine model."""
 
 from __future__ import annotations
 
 import dataclasses as dc
 import functools
 import itertools
-import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,9 +15,6 @@ from ipujax.ground import IPUError, PipelineError, shorten_call_path, show_progr
 from ipujax.pipelines.pipeline_stages import Aval
 from lowering import jaxpr, machine, structure_key
 
-_TURNS = 5  # in which functions are timed; the shortest run of each counts
-_RUNS, _MOST_RUNS = 2, 50  # of a function in a turn
-_SECONDS = 0.03  # of these runs, where they are more than the least
 TARGET = machine.IPU2
 """The chip whose machine model tells costs."""
 
@@ -150,40 +145,22 @@ class Piece:
         )
 
 
-def cost_pieces(
-    pieces: Sequence[Piece], *, are_measured: bool, differentiates: bool = True
-) -> list[PieceCosts]:
-    """Returns the costs of each piece.
-
-    Args:
-      pieces: the pieces.
-      are_measured: whether JAX's first device runs them, in turns, so that what disturbs it for a
-        while disturbs few runs of each; XLA then tells the bytes that they work in. Otherwise the
-        machine model is asked, and nothing runs.
-      differentiates: whether there is a backward pass.
+def model_pieces(pieces: Sequence[Piece], differentiates: bool) -> list[PieceCosts]:
+    """Returns the costs of each piece by the machine model; nothing runs.
 
     Raises:
       PipelineError: (a `ValueError`) equations that have no gradients, with their lines.
     """
-    take = _compile_functions if are_measured else _model_costs
-    costed: list[Any] = []
+    take = functools.partial(_model_costs, differentiates=differentiates)
+    costs: list[PieceCosts] = []
     with show_progress("costs", len(pieces)) as progress:
         for piece in pieces:
             progress.show_step(shorten_call_path(piece.where.split(" to ")[:1]))
-            costed.append(_name_lines_in_errors(piece, lambda p: take(p, differentiates)))
-    if not are_measured:
-        return costed
-    for _ in range(_TURNS):
-        for functions in costed:
-            for function in functions:
-                function.time_runs()
-    return [
-        piece.build_costs([f.seconds for f in functions], functions[-1].space)
-        for piece, functions in zip(pieces, costed, strict=True)
-    ]
+            costs.append(name_lines_in_errors(piece, take))
+    return costs
 
 
-def _name_lines_in_errors(piece: Piece, take: Callable[[Piece], Any]) -> Any:
+def name_lines_in_errors(piece: Piece, take: Callable[[Piece], Any]) -> Any:
     """Calls a function with a piece; what JAX cannot differentiate is an error with its lines."""
     try:
         return take(piece)
@@ -204,41 +181,6 @@ def _model_costs(piece: Piece, differentiates: bool) -> PieceCosts:
         for function, avals in piece.list_functions(differentiates)
     ]
     return piece.build_costs(seconds, 0.0)
-
-
-def _compile_functions(piece: Piece, differentiates: bool) -> list[_CompiledFunction]:
-    return [_CompiledFunction(*pair) for pair in piece.list_functions(differentiates)]
-
-
-class _CompiledFunction:
-    """A function that is timed on JAX's first device.
-
-    Args:
-      function: the function.
-      avals: its arguments.
-
-    Attributes:
-      seconds: those of the shortest run; inf before the first.
-      space: the bytes that it works in, as XLA tells.
-    """
-
-    def __init__(self, function: Callable[..., Any], avals: Sequence[Aval]):
-        self._compiled = jax.jit(function).lower(*avals).compile()
-        self._avals = avals
-        self.seconds = math.inf
-        self.space = float(getattr(self._compiled.memory_analysis(), "temp_size_in_bytes", 0))
-
-    def time_runs(self) -> None:
-        """Runs it some times, on arguments that are there only meanwhile."""
-        arguments = [jnp.ones(aval.shape, aval.dtype) for aval in self._avals]
-        jax.block_until_ready(self._compiled(*arguments))
-        runs, total = 0, 0.0
-        while runs < _RUNS or (total < _SECONDS and runs < _MOST_RUNS):
-            started = time.perf_counter()
-            jax.block_until_ready(self._compiled(*arguments))
-            seconds = time.perf_counter() - started
-            self.seconds = min(self.seconds, seconds)
-            runs, total = runs + 1, total + seconds
 
 
 def _shape_of(aval: Any) -> Aval:

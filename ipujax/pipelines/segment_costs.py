@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.pipelines.automatic_stages import Step, segment_function
+from ipujax.pipelines.measured_costs import Window, list_windows, measure_pieces
 from ipujax.pipelines.micro_batch_arguments import ArgumentLeaf, Role
-from ipujax.pipelines.piece_costs import TARGET, Piece, PieceCosts, cost_pieces
+from ipujax.pipelines.piece_costs import TARGET, Piece, PieceCosts, model_pieces
 from ipujax.pipelines.single_argument_checks import check
 from ipujax.pipelines.staged_model import dtype_of_sum
 from ipujax.pipelines.traced_function import TracedFunction
@@ -73,9 +74,12 @@ class SegmentedFunction:
           PipelineError: (a `ValueError`) equations that have no gradients, with their lines.
         """
         pieces = {piece.key: piece for part in self._parts for piece, _ in self._list_pieces(part)}
-        costs = cost_pieces(
-            [*pieces.values()], are_measured=are_measured, differentiates=differentiates
-        )
+        distinct = [*pieces.values()]
+        if are_measured:
+            windows = [*self._list_windows([*pieces])]
+            costs = measure_pieces(distinct, windows, differentiates)
+        else:
+            costs = model_pieces(distinct, differentiates)
         costs_of_key = dict(zip(pieces, costs, strict=True))
         rows = [self._add_pieces(part, costs_of_key) for part in self._parts]
         kept = [self._list_kept(part, costs_of_key) for part in self._parts]
@@ -110,6 +114,23 @@ class SegmentedFunction:
         for _, group in itertools.groupby(iterations, key=id):
             eqns = [*group]
             yield self._cut_out(eqns[:1]), len(eqns) / eqns[0].params["length"]
+
+    def _list_windows(self, keys: Sequence[Any]) -> Iterator[Window]:
+        """Lists segments in a row to time as one; none of the iterations of a scan.
+
+        Args:
+          keys: those of the distinct pieces.
+        """
+        number_of_key = {key: number for number, key in enumerate(keys)}
+        parts = [
+            number_of_key[self._cut_out([step.eqn for step in part]).key]
+            if all(step.iteration is None for step in part)
+            else None
+            for part in self._parts
+        ]
+        for first, end in list_windows(parts):
+            numbers = tuple(number for number in parts[first:end] if number is not None)
+            yield Window(numbers, functools.partial(self.take_stage, first, end))
 
     def _add_pieces(
         self, part: Sequence[Step], costs_of_key: Mapping[Any, PieceCosts]
