@@ -274,7 +274,10 @@ class Signature:
             raise ExecutableArgumentError(
                 f"`{self.name}` was lowered for arguments of structure "
                 f"{structure_text(self.in_tree)}, and called with {structure_text(structure)}: "
-                f"{_describe_tree_difference(self.in_tree, structure)}"
+                f"{_describe_tree_difference(self.in_tree, structure)}",
+                where=jaxpr.current_user_line(),
+                fix="give arguments of that structure; or call the function that ipu.compile "
+                "returned, which compiles for each structure, or lower again",
             )
         flat: list[object] = [*leaves, *self.refs.closed_over]
         if self.tangents.arguments:

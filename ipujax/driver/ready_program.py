@@ -220,6 +220,7 @@ class ReadyProgram:
         raise ExecutableArgumentError(
             f"`{self._program.name}`: argument {names.get(number, number)} is {actual}, the "
             f"program was lowered for {expected}",
+            where=jaxpr.current_user_line(),
             fix=f"give an array of {expected}; or call the function that ipu.compile returned, "
             "which compiles for each signature and can be traced, or lower again",
         ) from None  # JAX's error says the same

@@ -53,7 +53,7 @@ from ipujax.system import (
     copy_config,
     target_of,
 )
-from lowering import ir, limit_dir_to
+from lowering import ir, jaxpr, limit_dir_to
 
 if TYPE_CHECKING:
     from ipujax.report import Report
@@ -201,7 +201,11 @@ def _read_file_bytes(path: Path) -> bytes:
             path = saved_files[0]
         return files.read_bytes(path, path.stat().st_size)
     except FileNotFoundError as error:
-        raise ExecutableFileError(f"there is no saved executable {path}") from error
+        raise ExecutableFileError(
+            f"there is no saved executable {path}",
+            where=jaxpr.current_user_line(),
+            fix="give a file that executable.save wrote, or the folder of one",
+        ) from error
     except files.UnfitFileError as error:
         raise ExecutableError(f"{path} {error}") from None
 

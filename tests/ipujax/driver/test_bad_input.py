@@ -676,8 +676,12 @@ def test_an_executable_with_other_arguments(engine: str) -> None:
     with pytest.raises(TypeError, match="int32"):
         executable(np.int32(1), {"a": f32(1)})
     for wrong in ((f32(1),), (f32(1), {"b": f32(1)}), (f32(1), f32(1))):
-        with pytest.raises(TypeError, match=r"`add` was lowered for arguments of structure"):
+        with pytest.raises(
+            TypeError, match=r"`add` was lowered for arguments of structure"
+        ) as refusal:
             executable(*wrong)
+        assert __file__ in str(refusal.value.where)
+        assert "fix:" in str(refusal.value)
     with pytest.raises(TypeError, match="float32"), events.record() as trace:
         executable(np.ones(2, f32), {"a": f32(1)})
     assert not trace  # nothing has run

@@ -149,6 +149,8 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(ExecutableFileError, match="no saved executable") as caught:
         ipu.load_executable(tmp_path / "missing")
     assert isinstance(caught.value, FileNotFoundError)
+    assert __file__ in str(caught.value.where)
+    assert "fix:" in str(caught.value)
     with pytest.raises(ExecutableError, match="it has none"):
         ipu.load_executable(tmp_path)
     os.mkfifo(tmp_path / "pipe")
