@@ -65,22 +65,37 @@ class _ValuePresence:
         return ir.Sequence(tuple(steps))
 
     def insert_copies_between_tasks(self, node: ir.Pipeline) -> ir.Sequence:
-        """Inserts copies in front of tasks; they serve later tasks only if these wait for them."""
+        """Inserts copies in front of tasks; they serve later tasks only if these wait for them.
+
+        A stage takes what others have made in front of its next task, whichever of its tasks reads
+        it: so it waits in this stage, and not in the one that made it.
+        """
         brought = _BroughtCopies(node.schedule)
+        reads_of_stages = self._collect_reads_of_stages(node)
+        made: set[ValueId] = set()
         steps: list[ir.Node] = []
         with self.inner_body() as lasting:
             for carry in node.carry:
                 self.add_written_values((carry.entering,), carry.ipu)
             for step in node.body.steps:
                 task = _spec_of_task(step)
+                arrived = {place for place in reads_of_stages[task.stage] if place[0] in made}
                 with self.inner_body(brought.are_before(task)) as in_task:
+                    steps.extend(self.copies_for_reads(arrived.union(self.needs(step))))
                     steps.extend(self.insert_copies_in_steps(ir.Sequence((step,))).steps)
                 lasting.update(ir.places_of_writes(step))
+                made.update(value for value, _ in ir.places_of_writes(step))
                 brought.add(in_task - lasting, task)
             with self.inner_body(brought.are_at_end):
                 leaving = [(carry.leaving, carry.ipu) for carry in node.carry]
                 steps.extend(self.copies_for_reads(leaving))
         return ir.Sequence(tuple(steps))
+
+    def _collect_reads_of_stages(self, node: ir.Pipeline) -> dict[int, set[ir.Place]]:
+        reads: dict[int, set[ir.Place]] = {}
+        for step in node.body.steps:
+            reads.setdefault(_spec_of_task(step).stage, set()).update(self.needs(step))
+        return reads
 
     def copies_for_reads(self, values_on_ipus: Iterable[ir.Place]) -> Iterator[ir.Copy]:
         """Yields the copies that bring values to IPUs, one per route."""
