@@ -65,22 +65,41 @@ class _ValuePresence:
         return ir.Sequence(tuple(steps))
 
     def insert_copies_between_tasks(self, node: ir.Pipeline) -> ir.Sequence:
-        """Inserts copies in front of tasks; they serve later tasks only if these wait for them."""
+        """Inserts copies in front of tasks; they serve later tasks only if these wait for them.
+
+        A stage takes what others have made in front of its next task, whichever of its tasks reads
+        it: so it waits in this stage, and not in the one that made it.
+        """
         brought = _BroughtCopies(node.schedule)
+        reads_of_stages = self._collect_reads_of_stages(node)
+        makers: dict[ValueId, TaskSpec] = {}
         steps: list[ir.Node] = []
         with self.inner_body() as lasting:
             for carry in node.carry:
                 self.add_written_values((carry.entering,), carry.ipu)
             for step in node.body.steps:
                 task = _spec_of_task(step)
+                arrived = {
+                    (value, ipu)
+                    for value, ipu in reads_of_stages[task.stage]
+                    if value in makers and brought.runs_before(makers[value], task)
+                }
                 with self.inner_body(brought.are_before(task)) as in_task:
+                    steps.extend(self.copies_for_reads(arrived.union(self.needs(step))))
                     steps.extend(self.insert_copies_in_steps(ir.Sequence((step,))).steps)
                 lasting.update(ir.places_of_writes(step))
+                makers.update((value, task) for value, _ in ir.places_of_writes(step))
                 brought.add(in_task - lasting, task)
             with self.inner_body(brought.are_at_end):
                 leaving = [(carry.leaving, carry.ipu) for carry in node.carry]
                 steps.extend(self.copies_for_reads(leaving))
         return ir.Sequence(tuple(steps))
+
+    def _collect_reads_of_stages(self, node: ir.Pipeline) -> dict[int, set[ir.Place]]:
+        reads: dict[int, set[ir.Place]] = {}
+        for step in node.body.steps:
+            reads.setdefault(_spec_of_task(step).stage, set()).update(self.needs(step))
+        return reads
 
     def copies_for_reads(self, values_on_ipus: Iterable[ir.Place]) -> Iterator[ir.Copy]:
         """Yields the copies that bring values to IPUs, one per route."""
@@ -126,14 +145,15 @@ class _BroughtCopies:
     def are_before(self, task: TaskSpec) -> Callable[[ir.Place], bool]:
         """Returns what tells whether a value is on an IPU before a task."""
         return lambda place: any(
-            self._runs_before(bringer, task) for bringer in self._bringers.get(place, ())
+            self.runs_before(bringer, task) for bringer in self._bringers.get(place, ())
         )
 
     def are_at_end(self, place: ir.Place) -> bool:
         """Tells whether a value is on an IPU after all tasks."""
         return place in self._bringers
 
-    def _runs_before(self, earlier: TaskSpec, later: TaskSpec) -> bool:
+    def runs_before(self, earlier: TaskSpec, later: TaskSpec) -> bool:
+        """Tells whether a task waits for another one, of the same copy of the stages."""
         (copy, first), (other_copy, second) = (
             divmod(task.stage, self._schedule.stages) for task in (earlier, later)
         )

@@ -35,7 +35,7 @@ def stages() -> list[Any]:
     return [stage(number) for number in range(STAGES)]
 
 
-def model(schedule: Any, updates: int = 1) -> Any:
+def model(schedule: Any, updates: int = 1, **more: Any) -> Any:
     outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
     def train(weights: Any, x: Any) -> Any:
@@ -50,6 +50,7 @@ def model(schedule: Any, updates: int = 1) -> Any:
             ),
             pipeline_schedule=schedule,
             variables=weights,
+            **more,
         )
 
     return train, outfeed
@@ -83,15 +84,41 @@ def test_what_waits_is_exactly_what_the_fifos_hold(
     schedule: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train, _ = model(schedule)
-    compiled: Any = ipu.compile(train, engine="replay")
-    lowered = compiled.lower(WEIGHTS, X)
+    held = most_held_by_fifos(train, monkeypatch)
+    assert {fifo.stage for fifo in held} >= {1, 2, 3}
+    assert held == {fifo: fifo.depth + 1 for fifo in held}
+    found = schedules.simulate(
+        schedules.build(schedule, stages=STAGES, micro_batches=MICRO_BATCHES, training=True)
+    )
+    for stage in range(1, STAGES):  # activations wait from the forward to the last task of a stage
+        assert max(held[fifo] for fifo in held if fifo.stage == stage) == found.in_flight[stage]
+
+
+@pytest.mark.usefixtures("four_ipus")
+@pytest.mark.parametrize("recompute", [False, True])
+def test_what_another_stage_of_the_ipu_made_waits_from_there(
+    recompute: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Computed again, the last forward task reads nothing; what it would read is there already."""
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = STAGES
+    config.allow_recompute = recompute
+    config.configure_ipu_system()
+    train, _ = model(schedules.grouped, device_mapping=[0, 1, 2, 2])
+    held = most_held_by_fifos(train, monkeypatch)
+    assert held == {fifo: fifo.depth + 1 for fifo in held}
+
+
+def most_held_by_fifos(train: Any, monkeypatch: pytest.MonkeyPatch) -> dict[ir.Fifo, int]:
+    """Returns for how many micro-batches each FIFO holds values while the replay engine trains."""
+    lowered = ipu.compile(train, engine="replay").lower(WEIGHTS, X)
     (node,) = (n for n in ir.walk_nodes(lowered.program.body) if isinstance(n, ir.Pipeline))
     held: dict[ir.Fifo, int] = defaultdict(int)
+    run_task = replayed._Run.run_task
     left: list[int] = []
-    do = replayed._Run.run_task
 
     def watched(run: Any, step: Any) -> None:
-        do(run, step)
+        run_task(run, step)
         for fifo in node.fifos:
             places = [(value, fifo.ipu) for value in fifo.values]
             waiting = sum(any(place in own for place in places) for own in run.under_way.values())
@@ -100,17 +127,8 @@ def test_what_waits_is_exactly_what_the_fifos_hold(
 
     monkeypatch.setattr(replayed._Run, "run_task", watched)
     lowered.compile()(WEIGHTS, X)
-    assert {fifo.stage for fifo in node.fifos} >= {1, 2, 3}
-    assert dict(held) == {fifo: fifo.depth + 1 for fifo in node.fifos}
-    found = schedules.simulate(
-        schedules.build(schedule, stages=STAGES, micro_batches=MICRO_BATCHES, training=True)
-    )
-    for stage in range(1, STAGES):  # activations wait from the forward to the last task of a stage
-        assert (
-            max(held[fifo] for fifo in node.fifos if fifo.stage == stage)
-            == (found.in_flight[stage])
-        )
     assert left[-1] == 0
+    return dict(held)
 
 
 @pytest.mark.exhaustive
