@@ -142,7 +142,8 @@ class PathBounds:
             shares.add_cut(cut)
         scale, stalls = float((self.paths[-1] * self._rows[-1]).sum()) or 1.0, 0
         for _ in range(rounds):
-            if stalls > _MOST_STALLS or is_out_of_time():
+            is_slow = stalls > _MOST_STALLS and math.isfinite(limit)  # else none is known to fit
+            if is_slow or is_out_of_time():
                 break
             memory_paths = np.array([*self._memory_paths.values()])
             memory_paths = memory_paths.reshape(-1, *self.paths[0].shape)
