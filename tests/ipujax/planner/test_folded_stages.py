@@ -7,9 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from ipujax.planner import Costs
+from ipujax.planner import Costs, folded_stages
 from ipujax.planner.alternative import Alternative, TimedSchedule
-from ipujax.planner.folded_stages import is_folded, may_fit_folded
 from ipujax.planner.stage_costs import StageCosts
 from lowering import schedules
 
@@ -66,8 +65,11 @@ def test_no_cut_that_fits_is_ruled_out(block: int) -> None:
     seen, unfit = 0, 0
     for seed in range(50 * block, 50 * block + 50):
         alternative = draw_alternative(seed)
-        assert is_folded(alternative)
-        may_fit, fitting = may_fit_folded(alternative, 1e-9), count_fitting(alternative)
+        assert folded_stages.is_folded(alternative)
+        may_fit, fitting = (
+            folded_stages.may_fit_folded(alternative, 1e-9),
+            count_fitting(alternative),
+        )
         assert may_fit or not fitting
         seen, unfit = seen + (not may_fit), unfit + (not fitting)
     assert 5 < unfit < 45

@@ -20,14 +20,7 @@ import ipujax as ipu
 from ipujax.errors import IPUError, ReportError
 from ipujax.host_trace import HostSpan, HostTrace
 from ipujax.report import Report, load
-from ipujax.report.presentation.document import build_report_schema, shape
-from ipujax.report.presentation.document.runs import (
-    decode_repeats,
-    decode_runs,
-    encode_repeats,
-    encode_runs,
-    group_equal_rows,
-)
+from ipujax.report.presentation.document import build_report_schema, runs, shape
 from tests.ipujax.reporting import configured, f32, struct, training
 
 SCHEMA_FILE = Path(__file__).parents[3] / "docs" / "report.schema.json"
@@ -425,18 +418,18 @@ def test_pages_are_written(tmp_path: Path) -> None:
 @given(st.lists(st.integers(-5, 5)))
 def test_runs_and_repeats_stand_for_their_numbers(values: list[int]) -> None:
     array = np.array(values, dtype=np.int64)
-    assert decode_runs(encode_runs(array)).tolist() == values
-    assert decode_repeats(encode_repeats(array)).tolist() == values
+    assert runs.decode_runs(runs.encode_runs(array)).tolist() == values
+    assert runs.decode_repeats(runs.encode_repeats(array)).tolist() == values
 
 
 @given(st.lists(st.integers(-2, 2)))
 def test_runs_are_as_long_as_they_can_be(values: list[int]) -> None:
-    runs = encode_runs(np.array(values, dtype=np.int64))
-    for (first, step, count), (following, *_) in itertools.pairwise(runs):
+    encoded = runs.encode_runs(np.array(values, dtype=np.int64))
+    for (first, step, count), (following, *_) in itertools.pairwise(encoded):
         assert count > 1
         assert following != first + step * count
-    if runs and runs[-1][2] == 1:
-        assert runs[-1][1] == 0
+    if encoded and encoded[-1][2] == 1:
+        assert encoded[-1][1] == 0
 
 
 @given(st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 1), st.integers(0, 10**9))))
@@ -445,6 +438,6 @@ def test_equal_rows_are_grouped(rows: list[tuple[int, int, int]]) -> None:
     indices_of_row = {
         row: [i for i, other in enumerate(rows) if other == row] for row in sorted(set(rows))
     }
-    assert [(tuple(row), indices.tolist()) for row, indices in group_equal_rows(*columns)] == list(
-        indices_of_row.items()
-    )
+    assert [
+        (tuple(row), indices.tolist()) for row, indices in runs.group_equal_rows(*columns)
+    ] == list(indices_of_row.items())
