@@ -190,7 +190,8 @@ class _Search:
             thrifty.sort(key=lambda candidate: not candidate.alternative.offload)
             self._look_at(thrifty, progress, _OF_THRIFTY_CUTS)
             self._improve_most_promising()
-        self._look_at([*self._unseen], progress, _OF_ROUGH_CUTS)
+        self._raise_least_bound(progress)
+        self._look_at([*self._unseen], progress)
         if self._known:
             return
         raise check.value_error(
@@ -231,6 +232,35 @@ class _Search:
             if candidate.may_be_faster(self._fastest):
                 candidate.move_segments(_FIRST_MOVES * self._budget, self._is_past)
 
+    def _raise_least_bound(self, progress: ProgressLine) -> None:
+        """Raises the least of all bounds, which is the plan's, until most of the time is spent.
+
+        Whatever has it is looked at, then given a good cut, and then searched in full, in turns
+        that become longer. After one in which its bound hardly rises, it waits for the others.
+        """
+        turns: dict[Candidate, float] = {}
+        stuck: set[Candidate] = set()
+        while self._unseen and not self._is_past(_OF_ROUGH_CUTS):
+            limit = self._fastest
+            known = [one for one in self._known if one.may_be_faster(limit) and one not in stuck]
+            candidates = [*known, *itertools.islice(self._unseen, 1)]
+            candidate = min(candidates, key=lambda one: one.least_of_rest)
+            if candidate in self._unseen:
+                self._look_at([candidate], progress)
+            elif candidate not in turns:
+                candidate.find_good_cut(limit, self._is_past)
+                turns[candidate] = _FIRST_TURN
+            else:
+                if not self._search(candidate, turns[candidate]):
+                    stuck.add(candidate)
+                turns[candidate] *= 2
+
+    def _search(self, candidate: Candidate, seconds: float) -> bool:
+        """Searches an alternative in full for a turn; returns whether its bound rises much."""
+        limit, before = self._fastest, candidate.least_of_rest
+        candidate.search_parts(limit, seconds, self._is_past)
+        return candidate.least_of_rest - before >= _LITTLE * (limit - before)
+
     def _find_good_cuts(self, candidates: Sequence[Candidate]) -> None:
         """Finds a good cut for each of some alternatives that may be faster than the best one."""
         for candidate in sorted(candidates, key=lambda one: one.found.seconds):
@@ -253,12 +283,9 @@ class _Search:
             others = [one for one in turns if one not in stuck] or turns
             stuck = []
             for candidate in sorted(others, key=lambda one: one.least_of_rest):
-                if candidate.may_be_faster(self._fastest):
-                    before = candidate.least_of_rest
-                    candidate.search_parts(self._fastest, seconds, self._is_past)
-                    risen = candidate.least_of_rest - before
-                    if risen < _LITTLE * (self._fastest - before):
-                        stuck.append(candidate)
+                may_be_faster = candidate.may_be_faster(self._fastest)
+                if may_be_faster and not self._search(candidate, seconds):
+                    stuck.append(candidate)
             seconds, turns = 2 * seconds, [t for t in turns if t.may_be_faster(self._fastest)]
 
     @property
