@@ -28,6 +28,7 @@ _SECONDS = 0.03  # of these runs, where they are more than the least
 _SECONDS_OF_TURNS = 30.0  # of all turns, after which no other one begins
 _SECONDS_OF_WINDOWS = 20.0  # after which no other window is compiled
 _BYTES_OF_WINDOWS = 2.0**30  # which several pieces may take, if none takes more alone
+_LEAST = 0.05  # of the seconds of a piece alone, which are its own, and no overhead
 _DOUBT = 1e-3  # of the overhead of calls, where windows do not tell it: then it is none
 
 
@@ -69,8 +70,9 @@ def fit_seconds(counts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     """Solves for the seconds that each piece adds to functions which compute several.
 
     A function takes the overhead of a call, which is the same for all, and what its pieces add. The
-    solution has the least squares of relative errors among those without negative seconds. Where
-    each piece is timed alone and nothing else, there is no overhead.
+    solution has the least squares of relative errors among those without negative seconds, in
+    which some of the first function of a piece that is timed alone is not overhead. Where each
+    piece is timed alone and nothing else, there is no overhead.
 
     Args:
       counts: int [windows, pieces]; how often each window computes each piece.
@@ -86,11 +88,15 @@ def fit_seconds(counts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     functions = seconds.shape[1]
     with_overhead = np.column_stack([counts, np.ones(len(counts))])
     rows = np.kron(with_overhead, np.tri(functions)) / seconds.reshape(-1, 1)
+    least = np.zeros((rows.shape[1] // functions, functions))
+    alone = counts.sum(axis=1) == 1
+    least[counts[alone].argmax(axis=1), 0] = _LEAST * seconds[alone, 0]
     doubt = np.zeros((functions, rows.shape[1]))
     doubt[:, -functions:] = np.eye(functions) * _DOUBT / np.median(seconds)
     wanted = np.concatenate([np.ones(seconds.size), np.zeros(functions)])
-    solution = cast(Any, optimize).nnls(np.concatenate([rows, doubt]), wanted)[0]
-    return solution.reshape(-1, functions)[:-1]
+    rows = np.concatenate([rows, doubt])
+    beyond = cast(Any, optimize).nnls(rows, wanted - rows @ least.ravel())[0]
+    return (least + beyond.reshape(-1, functions))[:-1]
 
 
 def measure_pieces(

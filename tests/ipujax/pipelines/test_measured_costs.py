@@ -71,6 +71,13 @@ def test_no_piece_adds_less_than_nothing() -> None:
     assert (found >= 0).all()
 
 
+def test_no_piece_is_all_overhead() -> None:
+    """Though two in a row take as long as one: a plan of parts for nothing would be none."""
+    seconds = np.array([[1e-5, 2e-5], [1e-5, 2e-5], [1e-5, 2e-5]])
+    counts = np.array([[1, 0], [0, 1], [1, 1]])
+    assert (measured_costs.fit_seconds(counts, seconds)[:, 0] >= 5e-7).all()
+
+
 def test_windows_have_each_length_once_before_they_overlap() -> None:
     assert [*measured_costs.list_windows(range(9))] == [
         (0, 2), (2, 4), (4, 6), (6, 8), (0, 4), (4, 8), (0, 8),
