@@ -74,6 +74,7 @@ from .ops import find_actions_outside_compiled_code as find_actions_outside_comp
 from .ops import find_divergent_conditions as find_divergent_conditions
 from .ops import list_called_targets as list_called_targets
 from .passes import RowSplit as RowSplit
+from .passes import add_fifos as add_fifos
 from .passes import align_replicas_at_collectives as align_replicas_at_collectives
 from .passes import asks_to_offload_state as asks_to_offload_state
 from .passes import equations_needed_by as equations_needed_by

@@ -55,14 +55,14 @@ def list_windows(parts: Sequence[int | None]) -> Iterator[tuple[int, int]]:
     Args:
       parts: for each segment, the number of what it computes; None where it cannot be in a range.
     """
-    seen: set[tuple[int | None, ...]] = set()
+    listed: set[tuple[int | None, ...]] = set()
     lengths = [2**power for power in range(1, len(parts).bit_length()) if 2**power < len(parts)]
-    for share in (0, 2):
+    for lies_between in (False, True):
         for length in lengths:
-            for first in range(length // share if share else 0, len(parts) - length + 1, length):
-                inside = tuple(parts[first : first + length])
-                if None not in inside and inside not in seen:
-                    seen.add(inside)
+            for first in range(lies_between * length // 2, len(parts) - length + 1, length):
+                parts_inside = tuple(parts[first : first + length])
+                if None not in parts_inside and parts_inside not in listed:
+                    listed.add(parts_inside)
                     yield first, first + length
 
 
@@ -93,9 +93,9 @@ def fit_seconds(counts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     least[counts[alone].argmax(axis=1), 0] = _LEAST * seconds[alone, 0]
     doubt = np.zeros((functions, rows.shape[1]))
     doubt[:, -functions:] = np.eye(functions) * _DOUBT / np.median(seconds)
-    wanted = np.concatenate([np.ones(seconds.size), np.zeros(functions)])
+    targets = np.concatenate([np.ones(seconds.size), np.zeros(functions)])
     rows = np.concatenate([rows, doubt])
-    beyond = cast(Any, optimize).nnls(rows, wanted - rows @ least.ravel())[0]
+    beyond = cast(Any, optimize).nnls(rows, targets - rows @ least.ravel())[0]
     return (least + beyond.reshape(-1, functions))[:-1]
 
 

@@ -78,6 +78,7 @@ from lowering.passes.select_cheap_branches import (
     select_cheap_branches as select_cheap_branches,
 )
 from lowering.passes.simplify_gathers import simplify_gathers as simplify_gathers
+from lowering.passes.size_fifos import add_fifos as add_fifos
 from lowering.passes.size_fifos import size_fifos as size_fifos
 from lowering.passes.split_backward import split_backward as split_backward
 from lowering.passes.split_stacked_arguments import (

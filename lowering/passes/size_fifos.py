@@ -20,13 +20,17 @@ def size_fifos(program: ir.Program) -> ir.Program:
             micro-batches they are kept at most; so too what its backward task leaves to the
             weights task, and what tasks that offload, load or compute again read and leave.
     """
-    return dc.replace(program, body=ir.rewrite_nodes(program.body, _add_fifos))
-
-
-def _add_fifos(node: ir.Node) -> ir.Node:
-    return (
-        dc.replace(node, fifos=_fifos_of_pipeline(node)) if isinstance(node, ir.Pipeline) else node
+    return dc.replace(
+        program,
+        body=ir.rewrite_nodes(
+            program.body, lambda node: add_fifos(node) if isinstance(node, ir.Pipeline) else node
+        ),
     )
+
+
+def add_fifos(node: ir.Pipeline) -> ir.Pipeline:
+    """Returns a pipeline with the FIFOs that its schedule needs; see `size_fifos`."""
+    return dc.replace(node, fifos=_fifos_of_pipeline(node))
 
 
 def _fifos_of_pipeline(node: ir.Pipeline) -> tuple[ir.Fifo, ...]:

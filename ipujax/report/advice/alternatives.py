@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lowering import ir, machine, schedules
+from lowering import add_fifos, ir, machine, schedules
 
 if TYPE_CHECKING:
     from ipujax.report.advice.facts import Facts
@@ -138,6 +138,4 @@ def _replace_pipeline_schedule(node: ir.Node, schedule: schedules.Schedule) -> i
         schedule.training,
     ):
         return node  # another pipeline
-    depths = schedules.simulate(schedule).fifo_depth
-    fifos = tuple(dc.replace(fifo, depth=depths[fifo.stage]) for fifo in node.fifos)
-    return dc.replace(node, schedule=schedule, fifos=fifos)
+    return add_fifos(dc.replace(node, schedule=schedule))
