@@ -81,7 +81,7 @@ def started(
             process.communicate()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled(0, 1)
 @pytest.mark.parametrize("variables", [slurm, open_mpi])
 def test_the_script_needs_no_launcher_of_ours(variables: Callable[[int], dict[str, str]]) -> None:
     launch = [sys.executable, "-m", "ipujax.distribution.launch", "--num-replicas", "4"]
@@ -110,7 +110,7 @@ def test_the_peer_of_one_that_is_killed_ends_too_and_says_who_has_died(peer: str
         assert "The following tasks are unhealthy (stopped sending heartbeats):\n1\n" in told
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled(0, 1)
 @pytest.mark.parametrize("has_chief", [False, True])
 def test_workers_meet_as_tf_config_says(has_chief: bool) -> None:
     with started(["tf_config.py"], tf_config(find_free_port(), has_chief)) as processes:

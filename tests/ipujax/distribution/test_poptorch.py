@@ -20,7 +20,7 @@ from ipujax.poptorch.batch_split import BatchSplit
 ITERATIONS, ACCUMULATION, BATCH = 2, 2, 2
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled(0, 1)
 @pytest.mark.parametrize("replicas", [4, 2], ids=str)
 def test_modules_train_on_what_all_processes_read(replicas: int) -> None:
     told = told_by("torch_training.py", 2, replicas)

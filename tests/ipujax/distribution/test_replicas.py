@@ -43,7 +43,7 @@ def replicas_of(program: str, instances: int, *arguments: str) -> dict[str, np.n
         pytest.param(2, ("trainings.py", "loops"), marks=pytest.mark.exhaustive),
         pytest.param(2, ("operators.py", "every"), marks=pytest.mark.exhaustive),
         pytest.param(2, ("trainings.py", "pipelines"), marks=pytest.mark.exhaustive),
-        pytest.param(4, ("operators.py", "every"), marks=pytest.mark.exhaustive),
+        pytest.param(4, ("operators.py", "every"), marks=pytest.mark.complete),
         pytest.param(4, ("trainings.py", "loops"), marks=pytest.mark.complete),
         pytest.param(4, ("trainings.py", "pipelines"), marks=pytest.mark.complete),
     ],
@@ -84,7 +84,10 @@ def test_programs_that_differ_are_found_before_they_run() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("late", [1, 5, pytest.param(35, marks=pytest.mark.complete)])
+@pytest.mark.parametrize(
+    "late",
+    [1, pytest.param(5, marks=pytest.mark.complete), pytest.param(35, marks=pytest.mark.complete)],
+)
 def test_a_slow_process_delays_the_others_and_no_more(late: int) -> None:
     """Where gloo makes connections, it waits 30 seconds and no longer."""
     launch = [sys.executable, "-m", "ipujax.distribution.launch", "--num-instances", "2"]

@@ -35,10 +35,10 @@ def run(instances: int, program: str, *arguments: str, replicas: int = 1) -> lis
     ("schedule", "instances", "replicas"),
     [
         ("Interleaved", 2, 2),
-        ("chimera", 2, 1),
-        ("between", 2, 1),
+        pytest.param("chimera", 2, 1, marks=pytest.mark.exhaustive),
+        pytest.param("between", 2, 1, marks=pytest.mark.exhaustive),
         pytest.param("dualpipe", 4, 1, marks=pytest.mark.exhaustive),
-        pytest.param("Grouped", 4, 1, marks=pytest.mark.exhaustive),
+        pytest.param("Grouped", 4, 1, marks=pytest.mark.complete),
         pytest.param("Sequential", 3, 1, marks=pytest.mark.complete),
         pytest.param("Interleaved", 4, 1, marks=pytest.mark.complete),
     ],

@@ -51,6 +51,7 @@ def test_training_is_that_of_one_process(workers: int, replicas: int, told: Any)
         close(several[0][kind], alone[kind])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("workers", "replicas"), MANY)
 def test_all_workers_use_what_the_chief_has(workers: int, replicas: int, told: Any) -> None:
     (alone,), several = told(1, replicas // workers), told(workers, replicas)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conftest import RunWithDevices
 
 PROGRAM = """
@@ -48,6 +50,7 @@ def test_the_middle_stages_are_loaded(run_with_devices: RunWithDevices) -> None:
     run_with_devices(8, PROGRAM)
 
 
+@pytest.mark.exhaustive
 def test_what_jax_does_not_copy_is_compiled(run_with_devices: RunWithDevices) -> None:
     refuse = """
 from jax.experimental import serialize_executable

@@ -80,7 +80,7 @@ print(interrupted, len(got) > 0)
 """
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled(0, 3)
 @pytest.mark.parametrize("prompt", ["True", "False"])
 @pytest.mark.parametrize(
     ("loop", "engine"),

@@ -176,7 +176,7 @@ def test_another_backend_is_refused_with_the_way_out(tmp_path, monkeypatch):
     assert "KERAS_BACKEND=jax" in said
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("settings", [None, '{"backend": "tensorflow"}', "nonsense"])
 @pytest.mark.parametrize("first", ["IPUStrategy().scope()", "ipu.keras.PipelineStage(0)"])
 def test_keras_runs_on_jax_where_nothing_is_chosen(first, settings, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from tests.harness import run_python
 from tests.ipujax.keras.modelling import cnn, images, with_and_without
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled(0, 1)
 @pytest.mark.parametrize("steps", [1, 3, 32])
 def test_all_modes_give_the_same_numbers(steps):
     x, y = images()

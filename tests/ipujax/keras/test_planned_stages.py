@@ -79,8 +79,16 @@ def stages_of(model: Any) -> list[Any]:
     ("build", "options"),
     [
         (deep, {}),
-        (deep, {"pipeline_schedule": "interleaved_one_f_one_b"}),
-        (with_skips, {"pipeline_schedule": ipu.schedules.one_f_one_b}),
+        pytest.param(
+            deep,
+            {"pipeline_schedule": "interleaved_one_f_one_b"},
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param(
+            with_skips,
+            {"pipeline_schedule": ipu.schedules.one_f_one_b},
+            marks=pytest.mark.exhaustive,
+        ),
         (with_a_shared_layer, {"pipeline_schedule": "Grouped"}),
     ],
 )

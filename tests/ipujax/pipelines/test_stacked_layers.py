@@ -197,7 +197,7 @@ for a, b in zip(jax.tree.leaves(executable(p, state, x)), jax.tree.leaves(loaded
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_rows_stay_on_the_devices_of_their_stage(
     name: str, run_with_devices: RunWithDevices

@@ -15,7 +15,7 @@ from tests.ipujax.staging import relative_distance, value_and_grad_of_mean
 NOT_OF_JAX = ("recompute", "stages")
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", MODELS)
 def test_models_have_the_numbers_of_plain_jax(name: str, engine: str) -> None:

@@ -607,6 +607,7 @@ def twice(graph: poplar.Graph, prog: program.Sequence, x: poplar.Tensor) -> popl
     return y
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 def test_saved_programs_call_codelets_that_this_user_has_compiled(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
