@@ -1,4 +1,4 @@
-"""Graphs within functions of JAX."""
+"""`poplar.call`: a graph's program within a JAX function."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ipujax.poplar.lower_program import ProgramLowering
 from ipujax.poplar.lower_steps import is_planned
 from ipujax.poplar.stream_connections import StreamConnections
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 from ipujax.poplar.written_elements import WrittenElements
 
 
@@ -92,7 +92,7 @@ def _check_graph(
                     )
     written = WrittenElements(graph)
     for tensor in arguments:
-        written.known[tensor.elements] = True
+        written.is_written[tensor.elements] = True
     written.run(sequence)
     for tensor in results:
-        written.require(tensor.elements, "poplar.call", user_place())
+        written.require(tensor.elements, "poplar.call", user_line())

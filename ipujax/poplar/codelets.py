@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ipujax.poplar.element_types import Type, require_type
 from ipujax.poplar.exceptions import check, graph_object_creation_error, unknown_field
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 if TYPE_CHECKING:
     from ipujax.poplar.cpp_codelets import CppVertex
@@ -59,11 +59,13 @@ class Field:
     def __str__(self) -> str:
         if self.is_plain:
             return f"Vector<{self.type}>"
-        inner = f"Vector<{self.type}>" if self.rank and not self.has_scalar_rows else self.type
+        element_text = (
+            f"Vector<{self.type}>" if self.rank and not self.has_scalar_rows else self.type
+        )
         kind = (
             "InOut" if self.is_read and self.is_written else "Input" if self.is_read else "Output"
         )
-        return f"Vector<{kind}<{inner}>>" if self.rank == 2 else f"{kind}<{inner}>"
+        return f"Vector<{kind}<{element_text}>>" if self.rank == 2 else f"{kind}<{element_text}>"
 
 
 class Input:
@@ -126,7 +128,7 @@ class Codelet:
         if field not in self.fields and field not in self.plain:
             raise unknown_field(
                 f"vertex type '{self.name}' has no field '{field}'",
-                where=user_place(),
+                where=user_line(),
                 fix=f"its fields are {', '.join([*self.fields, *self.plain])}",
             )
 
@@ -188,12 +190,12 @@ def make_codelet(
         else:
             raise graph_object_creation_error(
                 f"parameter '{parameter.name}' of codelet '{name}' is no field",
-                where=user_place(),
+                where=user_line(),
                 fix="annotate it with Input[...], Output[...], InOut[...], or a Python type",
             )
     if not any(field.is_written for field in fields.values()):
         raise graph_object_creation_error(
-            f"codelet '{name}' writes nothing", where=user_place(), fix="give it an Output or InOut"
+            f"codelet '{name}' writes nothing", where=user_line(), fix="give it an Output or InOut"
         )
     count = (lambda: float(cycles)) if isinstance(cycles, (int, float)) else cycles
     return Codelet(
@@ -213,6 +215,6 @@ def _signature_of(function: Callable[..., Any], name: str) -> inspect.Signature:
     except NameError as error:
         raise graph_object_creation_error(
             f"an annotation of codelet '{name}' cannot be read: {error}",
-            where=user_place(),
+            where=user_line(),
             fix="make the name global, or leave out `from __future__ import annotations`",
         ) from error

@@ -43,7 +43,7 @@ from ipujax.poplar.exceptions import (
     poplar_error,
     type_error,
 )
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 if TYPE_CHECKING:
     from ipujax.poplar.vertex_groups import VertexGroup
@@ -107,7 +107,7 @@ class PlainField:
         except (TypeError, ValueError) as error:
             raise type_error(
                 f"field '{name}' takes {self.dtype}{[*self.shape]}, and not {value!r}: {error}",
-                where=user_place(),
+                where=user_line(),
             ) from error
 
 
@@ -153,7 +153,7 @@ class CppVertex:
             raise type_error(
                 f"field '{name}' takes {size or 'some'} elements of {self.vectors[name]}, and not "
                 f"{value!r}: {error}",
-                where=user_place(),
+                where=user_line(),
             ) from error
 
     def state_of(self, values: Mapping[str, Any]) -> np.ndarray:
@@ -183,7 +183,9 @@ class CppSource:
         self._has_vectors = has_wide_accesses(tokens)
         self._has_loops = any(token.text == "loop" for token in tokens)
         self._runs_alone = needs_one_thread([token.text for token in tokens])
-        self.classes = {each.name: each for each in find_vertex_classes(tokens)}
+        self.classes = {
+            vertex_class.name: vertex_class for vertex_class in find_vertex_classes(tokens)
+        }
         self._preprocessed = drop_declared_constructors(self._preprocessed, self.classes.values())
 
     def make_codelets(self) -> list[Codelet]:
@@ -214,7 +216,7 @@ class CppSource:
         except OSError as error:
             raise graph_program_compilation_error(
                 f"codelet '{self.name}' cannot be loaded: {error}",
-                where=user_place(),
+                where=user_line(),
                 fix="define every function that it calls",
             ) from error
         return [
@@ -237,23 +239,26 @@ def read_source(source: Any, *arguments: Any, compileFlags: str = "") -> CppSour
     """
     is_path = isinstance(source, (str, os.PathLike))
     name = str(source) if is_path else str(getattr(source, "name", "codelet"))
-    kinds = [each for each in arguments if isinstance(each, CodeletFileType)]
+    kinds = [argument for argument in arguments if isinstance(argument, CodeletFileType)]
     if Path(name).suffix in _NOT_RUN or any(kind not in _SOURCES for kind in kinds):
         raise NotImplementedError(
             f"'{name}' holds codelets for the chip alone; give their text in C++ to addCodelets"
         )
-    flags = [each for each in arguments if not isinstance(each, CodeletFileType)]
-    for each in (*flags, compileFlags):
-        check.require_instance(each, str, "compileFlags")
+    flag_texts = [
+        *(argument for argument in arguments if not isinstance(argument, CodeletFileType)),
+        compileFlags,
+    ]
+    for flag_text in flag_texts:
+        check.require_instance(flag_text, str, "compileFlags")
     try:
         text = Path(source).read_text() if is_path else source.read()
     except (OSError, UnicodeError) as error:
         raise graph_program_compilation_error(
-            f"codelet '{name}' cannot be read: {error}", where=user_place(), fix="name a file"
+            f"codelet '{name}' cannot be read: {error}", where=user_line(), fix="name a file"
         ) from error
     text = text.decode() if isinstance(text, bytes) else text
-    split = [flag for each in (*flags, compileFlags) for flag in split_words(each, "the flags")]
-    return CppSource(text, name, Path(name).parent, split)
+    flags = [flag for flag_text in flag_texts for flag in split_words(flag_text, "the flags")]
+    return CppSource(text, name, Path(name).parent, flags)
 
 
 def _make_codelet(
@@ -267,16 +272,18 @@ def _make_codelet(
     vectors: dict[str, element_types.Type] = {}
     for description in json.loads(describe()):
         if "rank" in description:
-            fields[description["name"]] = field = _connected_field(description, name, vertex_class)
-            vectors |= {description["name"]: field.type} if field.is_plain else {}
+            field = _make_connected_field(description, name, vertex_class)
+            fields[description["name"]] = field
+            if field.is_plain:
+                vectors[description["name"]] = field.type
         else:
-            plain[description["name"]] = _plain_field(description)
+            plain[description["name"]] = _make_plain_field(description)
     if plain:
         fields[PLAIN_FIELDS] = Field(element_types.UNSIGNED_CHAR, 1, True, True)
     if not any(field.is_written for field in fields.values()):
         raise graph_object_creation_error(
             f"codelet '{name}' writes nothing",
-            where=vertex_class.place,
+            where=vertex_class.source_line,
             fix="give it an Output or InOut",
         )
     state_bytes = max((f.offset + f.default.nbytes for f in plain.values()), default=0)
@@ -305,12 +312,14 @@ def _make_codelet(
     )
 
 
-def _connected_field(description: Mapping[str, Any], name: str, vertex_class: VertexClass) -> Field:
+def _make_connected_field(
+    description: Mapping[str, Any], name: str, vertex_class: VertexClass
+) -> Field:
     type = getattr(element_types, description["type"] or "none", None)
     if type is None:
         raise graph_program_compilation_error(
             f"field '{description['name']}' of codelet '{name}' has elements of no type of tensors",
-            where=vertex_class.place,
+            where=vertex_class.source_line,
             fix="tensors have float, half, bool, and integers of at most 32 bits",
         )
     is_read, is_written = description["access"] in _READS, description["access"] in _WRITES
@@ -325,7 +334,7 @@ def _connected_field(description: Mapping[str, Any], name: str, vertex_class: Ve
     )
 
 
-def _plain_field(description: Mapping[str, Any]) -> PlainField:
+def _make_plain_field(description: Mapping[str, Any]) -> PlainField:
     type = getattr(element_types, description["type"], None)
     dtype = np.dtype(_WIDE.get(description["type"], type.dtype if type else np.uint8))
     count = description["bytes"] // dtype.itemsize
@@ -362,7 +371,7 @@ def _run_batch(
         *call_operands,
         group=np.int64(group.number),
         label=label,
-        words=np.int64(sum(begins_at_word << place for place, begins_at_word in enumerate(words))),
+        words=np.int64(sum(begins_at_word << bit for bit, begins_at_word in enumerate(words))),
     )
     return dict(zip(results, written, strict=True))
 
@@ -397,7 +406,7 @@ def explain_failure(error: Exception, groups: Iterable[VertexGroup]) -> poplar_e
     """Returns what a run of codelets in C++ did wrong, or None for other failures."""
     if (match := _FAILURE.search(str(error))) is None:
         return None
-    group = next(each for each in groups if each.number == int(match["group"]))
+    group = next(candidate for candidate in groups if candidate.number == int(match["group"]))
     vertex = group.vertices[int(match["vertex"])]
     tensor = vertex.connections.get(match["field"], "a value of its own")
     if "aligned" in match["what"]:

@@ -20,7 +20,7 @@ def write_glue(number: int, name: str, vertex_class: VertexClass, *, runs_alone:
         f"\"field '{field}' must be an Input, Output or InOut, or plain data, no pointer\");"
         for field in vertex_class.fields
     )
-    file, _, line = vertex_class.place.rpartition(":")
+    file, _, line = vertex_class.source_line.rpartition(":")
     fields, visible = f"Fields{number}", '__attribute__((visibility("default")))'
     return f"""namespace ipujax {{
 struct {fields} {{

@@ -27,21 +27,21 @@ _ACCESS = {"public", "private", "protected"}
 
 @dc.dataclass(frozen=True, slots=True)
 class Token:
-    """A token of the user's text, with its place."""
+    """A token of the user's text, with its source line."""
 
     text: str
     file: str
     line: int
 
     @property
-    def place(self) -> str:
-        """`file:line`."""
+    def source_line(self) -> str:
+        """The token's line: `file:line`."""
         return f"{self.file}:{self.line}"
 
 
 @dc.dataclass(frozen=True, slots=True)
 class VertexClass:
-    """A vertex type, or a template of some.
+    """A vertex type, or a template of vertex types.
 
     Attributes:
       name: with its namespaces, as C++ and `addVertex` name it.
@@ -49,7 +49,7 @@ class VertexClass:
       fields: names of the public fields, those of base classes first.
       is_template: whether it needs arguments.
       instances: the arguments of explicit instantiations, such as `<float,8>`.
-      place: `file:line`.
+      source_line: `file:line`.
     """
 
     name: str
@@ -57,15 +57,15 @@ class VertexClass:
     fields: tuple[str, ...]
     is_template: bool
     instances: tuple[str, ...]
-    place: str
+    source_line: str
 
 
 @dc.dataclass(slots=True)
 class _Class:
-    """A class as it is written."""
+    """A class as the text declares it, without the members of its base classes."""
 
     name: str
-    place: str
+    source_line: str
     is_template: bool
     bases: list[str] = dc.field(default_factory=list)
     fields: list[str] = dc.field(default_factory=list)
@@ -107,7 +107,7 @@ def find_vertex_classes(tokens: list[Token]) -> list[VertexClass]:
                 (*fields,),
                 written_class.is_template,
                 instances,
-                written_class.place,
+                written_class.source_line,
             )
         )
     return vertex_classes
@@ -120,7 +120,7 @@ def drop_declared_constructors(preprocessed: str, classes: Iterable[VertexClass]
       preprocessed: the text; its lines stay where they are.
       classes: its vertex types.
     """
-    names = {each.name.rpartition("::")[2].partition("<")[0] for each in classes}
+    names = {vertex_class.name.rpartition("::")[2].partition("<")[0] for vertex_class in classes}
     for name in names:
         if re.search(rf"\b{name}\s*(?:<[^;{{}}]*>\s*)?::\s*{name}\s*\(", preprocessed):
             continue  # the user defines it
@@ -131,8 +131,8 @@ def drop_declared_constructors(preprocessed: str, classes: Iterable[VertexClass]
 
 
 def _keep_lines(declaration: re.Match[str]) -> str:
-    before = declaration[1] + declaration[2]
-    return before + "\n" * (declaration[0].count("\n") - before.count("\n"))
+    prefix = declaration[1] + declaration[2]
+    return prefix + "\n" * (declaration[0].count("\n") - prefix.count("\n"))
 
 
 def _bases_of(start: _Class, classes: dict[str, _Class]) -> Iterator[_Class]:
@@ -226,7 +226,9 @@ class _Reader:
             i = self._skip(i)
         if not self._text(i).isidentifier():
             return head + 1
-        new_class = _Class("::".join([*scope, self._text(i)]), self._tokens[i].place, is_template)
+        new_class = _Class(
+            "::".join([*scope, self._text(i)]), self._tokens[i].source_line, is_template
+        )
         i += 1
         if self._text(i) == "<":  # a specialization, whose fields may differ
             new_class.name += join_tokens([t.text for t in self._tokens[i : self._skip_angles(i)]])

@@ -9,7 +9,7 @@ from typing import Any
 
 from ipujax.ground import ConfigError
 from ipujax.poplar.exceptions import check, poplar_error
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 from ipujax.report import auto_report
 from ipujax.system import get_logger, read_engine_options
 
@@ -70,7 +70,7 @@ def read_engine_settings(options: Any) -> EngineSettings:
             continue
         if category not in _CATEGORIES:
             raise check.value_error(
-                f"there is no engine option {name!r} (at {user_place()})",
+                f"there is no engine option {name!r} (at {user_line()})",
                 f"options begin with autoReport, {', '.join(_CATEGORIES)}",
             )
         without_effect.append(name)
@@ -78,7 +78,7 @@ def read_engine_settings(options: Any) -> EngineSettings:
     try:
         auto_report.parse_auto_report_options(read_engine_options(reports))
     except ConfigError as error:
-        raise poplar_error(str(error), where=user_place()) from error
+        raise poplar_error(str(error), where=user_line()) from error
     if without_effect:
         _list_options(tuple(sorted(without_effect)))
     return EngineSettings(

@@ -1,4 +1,4 @@
-"""Graphs: variables on tiles, compute sets and their vertices, streams."""
+"""Graphs: variables on tiles, compute sets and their vertices, streams and virtual graphs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ipujax.poplar.graph_streams import StreamsOfGraph
 from ipujax.poplar.program import require_program
 from ipujax.poplar.regions import sort_into_contiguous_regions
 from ipujax.poplar.tensors import Interval, Tensor, as_interval
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 from ipujax.poplar.vertex_connections import connect_field, set_field_size, set_field_value
 
 
@@ -92,12 +92,9 @@ class Graph(StreamsOfGraph):
         if isinstance(mappingMethod, str):
             mappingMethod, debugContext = VariableMappingMethod.NONE, mappingMethod
         check.require_instance(mappingMethod, VariableMappingMethod, "mappingMethod")
-        variable = self._add(type, shape, debugContext, None)
+        variable = self._add_variable(type, shape, debugContext, None)
         if mappingMethod is VariableMappingMethod.LINEAR:
-            tiles = self.getTarget().getNumTiles()
-            bounds = linear_tile_bounds(variable.numElements(), variable.type.size, tiles)
-            owners = np.repeat(np.arange(bounds.size - 1), np.diff(bounds))
-            self.put_on_tiles(variable.elements.reshape(-1), owners)
+            self.map_linearly(variable)
         return variable
 
     def addConstant(
@@ -117,10 +114,12 @@ class Graph(StreamsOfGraph):
         if flat.size not in (1, size):
             raise index_error(
                 f"constant of shape {list(shape)} with {flat.size} values",
-                where=user_place(),
+                where=user_line(),
                 fix=f"give one value, or {size}",
             )
-        return self._add(type, shape, debugContext, np.broadcast_to(flat, size), "constants")
+        return self._add_variable(
+            type, shape, debugContext, np.broadcast_to(flat, size), "constants"
+        )
 
     def clone(
         self,
@@ -137,19 +136,19 @@ class Graph(StreamsOfGraph):
         """
         type, like, debugContext, method = read_clone(tensor, debugContext, method)
         elements = self.require_tensor(like).elements
-        places = np.arange(elements.size).reshape(elements.shape)
+        indices = np.arange(elements.size).reshape(elements.shape)
         if method.keeps_aliases:
-            elements, places = np.unique(elements, return_inverse=True)
+            elements, indices = np.unique(elements, return_inverse=True)
         name = debugContext or f"{like.name}_clone"
         new = self.addVariable(type, [elements.size], name)
         self.tile_of[new.elements] = self.tile_of[elements.reshape(-1)]
-        return Tensor(self.root, new.elements[places.reshape(like.shape())], type, name)
+        return Tensor(self.root, new.elements[indices.reshape(like.shape())], type, name)
 
     def add_vertex_state(self, type: Type, shape: Sequence[int], name: str) -> Tensor:
-        """Adds a variable that vertices keep their plain fields in."""
-        return self._add(type, shape, name, None, "vertex_state")
+        """Adds a variable that holds the plain fields of vertices."""
+        return self._add_variable(type, shape, name, None, "vertex_state")
 
-    def _add(
+    def _add_variable(
         self,
         type: Type,
         shape: Sequence[int],
@@ -163,9 +162,9 @@ class Graph(StreamsOfGraph):
         name = check.require_instance(name, str, "debugContext") or f"variable{number}"
         start, self.size = self.size, self.size + size
         if self.size > self.tile_of.size:
-            room = np.full(max(self.size, 2 * self.tile_of.size), NO_TILE, np.int32)
-            room[: self.tile_of.size] = self.tile_of
-            self.tile_of = room
+            added_size = max(self.size - self.tile_of.size, self.tile_of.size)
+            added_tiles = np.full(added_size, NO_TILE, np.int32)
+            self.tile_of = np.concatenate([self.tile_of, added_tiles])
         self.variables.append(Variable(name, number, start, size, type, values, category))
         self.starts.append(start)
         return Tensor(self.root, np.arange(start, self.size).reshape(extents), type, name)
@@ -192,14 +191,14 @@ class Graph(StreamsOfGraph):
         elements = self.require_tensor(what).elements
         values = np.array(value, what.type.dtype)  # a copy: the user's array may change
         if values.size not in (1, elements.size):
-            raise index_error(f"{values.size} initial values for {what}", where=user_place())
+            raise index_error(f"{values.size} initial values for {what}", where=user_line())
         flat = np.broadcast_to(values.reshape(-1), elements.size)
         self.initial_values.append((elements.reshape(-1), flat))
 
     # --- tiles ------------------------------------------------------------------------------------
 
     def setTileMapping(self, what: Tensor | Vertex, tile: Any) -> None:
-        """Puts a tensor, a slice of one, or a vertex on tiles.
+        """Maps a tensor, a slice of one, or a vertex to tiles.
 
         Args:
           what: the tensor or vertex.
@@ -207,26 +206,38 @@ class Graph(StreamsOfGraph):
             each tile, an `Interval` or a pair each.
         """
         if isinstance(what, Vertex):
-            what.put_on_tile(int(self.tiles_of_root(self._require_tile(tile, str(what)))))
+            what.set_tile(int(self.tiles_of_root(self._require_tile(tile, str(what)))))
             return
         elements = self.require_tensor(what).elements
         if not isinstance(tile, (list, tuple)):
-            self.put_on_tiles(elements, self._require_tile(tile, str(what)))
+            self.map_elements(elements, self._require_tile(tile, str(what)))
             return
         flat = elements.reshape(-1)
         for number, intervals in enumerate(tile):
             for interval in map(as_interval, intervals):
                 if interval.last > flat.size:
-                    raise invalid_tile_mapping(f"{interval} of {what}", where=user_place())
+                    raise invalid_tile_mapping(f"{interval} of {what}", where=user_line())
                 part = flat[interval.first : interval.last]
-                self.put_on_tiles(part, self._require_tile(number, str(what)))
+                self.map_elements(part, self._require_tile(number, str(what)))
 
-    def put_on_tiles(self, elements: np.ndarray, tiles: int | np.ndarray) -> None:
-        """Puts elements, by their numbers, on one tile, or each on its own."""
+    def map_elements(self, elements: np.ndarray, tiles: int | np.ndarray) -> None:
+        """Maps elements, by their numbers, to one tile, or each to its own."""
         self.tile_of[elements] = self.tiles_of_root(tiles)
 
+    def map_linearly(self, tensor: Tensor, **settings: int) -> None:
+        """Maps a tensor's elements to the tiles in order, as PopLibs' `mapTensorLinearly` does.
+
+        Args:
+          tensor: the tensor.
+          **settings: `minimum_bytes` of a tile and elements of a `grain`, if not PopLibs' defaults.
+        """
+        tiles = self.getTarget().getNumTiles()
+        bounds = linear_tile_bounds(tensor.numElements(), tensor.type.size, tiles, **settings)
+        owners = np.repeat(np.arange(bounds.size - 1), np.diff(bounds))
+        self.map_elements(tensor.elements.reshape(-1), owners)
+
     def tiles_of_root(self, tiles: int | np.ndarray) -> int | np.ndarray:
-        """Returns what the graph that holds everything calls some tiles of this one."""
+        """Returns the numbers of this graph's tiles in the graph that holds everything."""
         return tiles
 
     def getTileMapping(
@@ -247,7 +258,7 @@ class Graph(StreamsOfGraph):
             number = int(np.argmax(tiles == NO_TILE))
             raise invalid_tile_mapping(
                 f"element {number} of {tensor} is on no tile",
-                where=user_place(),
+                where=user_line(),
                 fix="call setTileMapping, or getTileMapping(tensor, requireComplete=False)",
             )
         check.require_flag(allowExternal, "allowExternal")
@@ -274,12 +285,12 @@ class Graph(StreamsOfGraph):
         tensor = self.require_tensor(t)
         return sort_into_contiguous_regions(tensor, regions, drops_aliases=drops_aliases)
 
-    def _require_tile(self, tile: Any, what: str) -> int:
+    def _require_tile(self, tile: Any, description: str) -> int:
         tile = check.require_integer(tile, "the tile")
         if not 0 <= tile < self.getTarget().getNumTiles():
             raise invalid_tile_mapping(
-                f"{what} on tile {tile}",
-                where=user_place(),
+                f"{description} on tile {tile}",
+                where=user_line(),
                 fix=f"the target has tiles 0 to {self.getTarget().getNumTiles() - 1}",
             )
         return tile
@@ -288,7 +299,7 @@ class Graph(StreamsOfGraph):
         """Returns a tensor of this graph; raises an error for anything else."""
         check.require_instance(tensor, Tensor, "the tensor")
         if tensor.graph is not self.root:
-            raise graph_connection_error(f"{tensor} is of another graph", where=user_place())
+            raise graph_connection_error(f"{tensor} is of another graph", where=user_line())
         return tensor
 
     # --- vertices ---------------------------------------------------------------------------------
@@ -327,14 +338,14 @@ class Graph(StreamsOfGraph):
         """
         if check.require_instance(cs, ComputeSet, "cs").graph is not self.root:
             raise graph_object_creation_error(
-                f"compute set '{cs.name}' is of another graph", where=user_place()
+                f"compute set '{cs.name}' is of another graph", where=user_line()
             )
         if callable(vertexType):
             self.addCodelets(vertexType)
             codelet = make_codelet(vertexType)
         else:
             codelet = self.codelets.find(check.require_instance(vertexType, str, "vertexType"))
-        vertex = Vertex(cs, codelet, len(cs.vertices), user_place())
+        vertex = Vertex(cs, codelet, len(cs.vertices), user_line())
         for field, tensor in (connections or {}).items():
             self.connect(vertex[field], tensor)
         cs.vertices.append(vertex)
@@ -406,24 +417,24 @@ class Graph(StreamsOfGraph):
         Raises:
           invalid_tile_mapping: tiles that do not exist, or none.
         """
-        target = self.getTarget()
+        target, ipus = self.getTarget(), 1
         if upperTile is not None:
-            first, end = lowerTile, upperTile
-            ipus, tiles = 1, [*range(check.require_integer(first, "lowerTile", at_least=0), end)]
+            lowerTile = check.require_integer(lowerTile, "lowerTile", at_least=0)
+            tiles = [*range(lowerTile, upperTile)]
         else:
             ipus = target.ipus
             tiles = [*(lowerTile if isinstance(lowerTile, (list, tuple)) else range(lowerTile))]
             if any(tile >= target.tiles for tile in tiles):
                 raise invalid_tile_mapping(
                     f"a virtual graph with tile {max(tiles)} of each IPU",
-                    where=user_place(),
+                    where=user_line(),
                     fix=f"an IPU has tiles 0 to {target.tiles - 1}",
                 )
             tiles = [ipu * target.tiles + tile for ipu in range(ipus) for tile in tiles]
         if not tiles or len({*tiles}) != len(tiles):
             raise invalid_tile_mapping(
                 f"a virtual graph of {len(tiles)} tiles",
-                where=user_place(),
+                where=user_line(),
                 fix="give some tiles, each once",
             )
         chosen = np.array([self._require_tile(tile, "the virtual graph") for tile in tiles])

@@ -1,4 +1,4 @@
-"""What graphs consist of: variables, compute sets, vertices, streams, remote buffers, functions."""
+"""The parts of graphs: variables, compute sets, vertices, streams, remote buffers, functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipujax.poplar.codelets import Codelet
 from ipujax.poplar.element_types import Type
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 if TYPE_CHECKING:
     from ipujax.poplar.graph import Graph
@@ -27,7 +27,7 @@ class Variable:
 
     Attributes:
       name: the user's name, or one of ours.
-      number: its place among the variables.
+      number: its index among the variables.
       start: its first element's number.
       size: how many there are.
       type: the element type.
@@ -58,19 +58,19 @@ class Vertex:
     """A vertex, as `addVertex` makes it: `vertex["field"]` is one of its fields.
 
     Attributes:
-      compute_set: where it is in.
+      compute_set: the set that it belongs to.
       codelet: its kind.
-      number: its place in the compute set.
+      number: its index in the compute set.
       where: the user's line.
       connections: tensors by field, flat for a vector of vectors.
       rows: the sizes of the rows of each field.
       row_tensors: tensors of vectors of fields whose fields are connected one by one.
       values: plain fields that have been set.
-      sizes: those of plain vectors that have been set.
+      sizes: the sizes of plain vectors that have been set.
       tile: its tile; `NO_TILE` before it is set.
       cycles: the estimate that has been set for it, if any.
       flops: the floating-point operations that have been set for it.
-      constants: what inputs hold that have been given as numbers, on the vertex's tile.
+      constants: constants, on the vertex's tile, of inputs that have been given as numbers.
     """
 
     compute_set: ComputeSet
@@ -91,14 +91,14 @@ class Vertex:
         self.codelet.require_field(field)
         return FieldRef(self, field)
 
-    def put_on_tile(self, tile: int) -> None:
-        """Puts it on a tile, by its number in the whole graph, with its constants."""
+    def set_tile(self, tile: int) -> None:
+        """Maps the vertex and its constants to a tile, by its number in the whole graph."""
         self.tile = tile
         for constant in self.constants:
             constant.graph.tile_of[constant.elements] = tile
 
     def set_plain(self, field: str, value: Any) -> None:
-        """Sets what a plain field holds at first."""
+        """Sets the initial value of a plain field."""
         if self.codelet.native is not None:
             self.codelet.native.check_value(field, value, self.sizes.get(field))
         self.values[field] = copy.copy(value)  # the user's array may change
@@ -127,7 +127,7 @@ class FieldRef:
         if not 0 <= index < size:
             raise index_error(
                 f"field {index} of '{self.field}' of {self.vertex}, which has {size}",
-                where=user_place(),
+                where=user_line(),
                 fix="call graph.setFieldSize before",
             )
         return FieldRef(self.vertex, self.field, index)
@@ -183,7 +183,7 @@ class RemoteBuffer:
 
     Attributes:
       handle: by which the host names it.
-      number: its place among the remote buffers.
+      number: its index among the remote buffers.
       type: the element type.
       size: elements of a row.
       repeats: how many rows there are.

@@ -9,7 +9,7 @@ from ipujax.poplar.element_types import Type, require_type
 from ipujax.poplar.exceptions import check, stream_connection_error
 from ipujax.poplar.graph_choices import ReplicatedStreamMode
 from ipujax.poplar.graph_parts import DataStream, RemoteBuffer
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 from ipujax.system import get_logger
 
 
@@ -58,7 +58,7 @@ class StreamsOfGraph:
     def _add_stream(self, name: str, type: Type, size: int, *, to_device: bool) -> DataStream:
         if name in self.streams:
             raise stream_connection_error(
-                f"there is a stream '{name}' already", where=user_place(), fix="name it otherwise"
+                f"there is a stream '{name}' already", where=user_line(), fix="name it otherwise"
             )
         size = check.require_integer(size, "numElements", at_least=0)
         stream = DataStream(name, require_type(type, "elementType"), size, to_device)
@@ -89,7 +89,7 @@ class StreamsOfGraph:
         if handle in self.remote_buffers:
             raise stream_connection_error(
                 f"there is a remote buffer '{handle}' already",
-                where=user_place(),
+                where=user_line(),
                 fix="name it otherwise",
             )
         buffer = RemoteBuffer(

@@ -1,13 +1,12 @@
-"""How an operation of PopLibs joins a sequence: a function of JAX, tensors, and a mapping.
+"""How operations of PopLibs are added to programs: a JAX function, its tensors, their mapping.
 
-An elementwise operation runs where its output lies, and its output lies as its first operand; what
-tiles any other operation takes, the planner of ordinary programs says, and its outputs are spread
+An elementwise operation runs where its output lies, and its output lies as its first operand; the
+planner of ordinary programs chooses the tiles of any other operation, whose outputs are mapped
 linearly.
 """
 
 from __future__ import annotations
 
-import dataclasses as dc
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax.operators import LAUNCH_CYCLES, linear_tile_bounds, tile_cycles_of
+from ipujax.operators import LAUNCH_CYCLES, tile_cycles_of
 from ipujax.poplar.element_types import Type, type_of_dtype
 from ipujax.poplar.exceptions import check, index_error, type_error
 from ipujax.poplar.graph import Graph
@@ -23,7 +22,7 @@ from ipujax.poplar.graph_parts import NO_TILE
 from ipujax.poplar.program import Operation
 from ipujax.poplar.program import Sequence as ProgramSequence
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 from ipujax.system import get_logger
 
 Operand = Tensor | int | float | bool
@@ -66,7 +65,7 @@ def add_elementwise(
     if keeps_type and tensors and result_aval.dtype not in (tensors[0].type.dtype, np.bool_):
         raise type_error(
             f"{name} of {tensors[0]} would be {type_of_dtype(result_aval.dtype)}",
-            where=user_place(),
+            where=user_line(),
             fix="popops.cast it first",
         )
     if out is None:
@@ -119,7 +118,7 @@ def add_planned(
         avals = jax.eval_shape(run, *(_aval(tensor) for tensor in tensors))
     except (TypeError, ValueError) as error:
         shapes = ", ".join(str(tensor) for tensor in tensors)
-        raise index_error(f"{name} of {shapes}: {error}", where=user_place()) from error
+        raise index_error(f"{name} of {shapes}: {error}", where=user_line()) from error
     outputs: list[Tensor] = []
     for number, aval in enumerate(avals):
         out = outs[number] if number < len(outs) else None
@@ -131,41 +130,33 @@ def add_planned(
     return outputs
 
 
-@dc.dataclass(frozen=True, slots=True)
-class Rest:
-    """The name and type that follow the program in a call, told apart by their types.
+def read_title(name: str, trailing_arguments: Sequence[Any]) -> str:
+    """Returns an operation's name in reports, from the arguments that follow its program.
 
-    Attributes:
-      title: the operation's name in reports, below the user's.
-      type: the type of the output, if one is given.
+    These are a name, a type, options and plans, in any order. Options and plans change nothing;
+    options are noted in the log.
+
+    Raises:
+      type_error: an argument that is none of them.
     """
-
-    title: str
-    type: Type | None
-
-
-def read_rest(name: str, rest: Sequence[Any]) -> Rest:
-    """Reads a name, a type, options and plans; options and plans change nothing, and are noted."""
-    title, type = name, None
-    for each in rest:
-        if isinstance(each, str):
-            title = title_of(name, each)
-        elif isinstance(each, Type):
-            type = each
-        elif isinstance(each, Mapping):
-            for option in {*each} - _COMPUTED_OTHERWISE:
+    title = name
+    for argument in trailing_arguments:
+        if isinstance(argument, str):
+            title = title_of(name, argument)
+        elif isinstance(argument, Mapping):
+            for option in {*argument} - _OPTIONS_WITH_EFFECT:
                 _note_option(name, str(option))
-        elif each is not None and not isinstance(each, PlanningCache):
-            raise check.type_error(f"{name} takes no {each!r} after its program")
-    return Rest(title, type)
+        elif argument is not None and not isinstance(argument, (Type, PlanningCache)):
+            raise check.type_error(f"{name} takes no {argument!r} after its program")
+    return title
 
 
-_COMPUTED_OTHERWISE = {"groupNormStridedChannelGrouping"}
-"""Options that change what is computed, which the operation itself reads."""
+_OPTIONS_WITH_EFFECT = {"groupNormStridedChannelGrouping"}
+"""Options that change what is computed: the operation itself reads them."""
 
 
 class PlanningCache:
-    """Plans of products; the planner keeps its own."""
+    """A cache of plans, accepted and unused: the planner keeps its own."""
 
 
 def title_of(name: str, context: Any) -> str:
@@ -176,7 +167,7 @@ def title_of(name: str, context: Any) -> str:
 
 @check.guard
 def addCodelets(graph: Graph) -> None:
-    """Accepts what PopLibs needs before its vertices are used; here nothing does."""
+    """Does nothing: PopLibs' operations need no codelets here."""
     check.require_instance(graph, Graph, "graph")
 
 
@@ -185,33 +176,18 @@ def _note_option(name: str, option: str) -> None:
     get_logger().info("option %r of PopLibs' %s changes nothing here", option, name)
 
 
-def require_program_at(name: str, arguments: Sequence[Any], places: Sequence[int]) -> int:
-    """Returns the place of the program among arguments, which tells overloads apart."""
-    program_places = [i for i, each in enumerate(arguments) if isinstance(each, ProgramSequence)]
-    if not program_places or program_places[0] not in places:
+def require_program_index(
+    name: str, arguments: Sequence[Any], allowed_indices: Sequence[int]
+) -> int:
+    """Returns the index of the program among arguments, which tells overloads apart."""
+    program_indices = [
+        i for i, argument in enumerate(arguments) if isinstance(argument, ProgramSequence)
+    ]
+    if not program_indices or program_indices[0] not in allowed_indices:
         raise check.type_error(
             f"{name} does not have the right arguments", f"help(...) of {name} lists them"
         )
-    return program_places[0]
-
-
-def map_tensor_linearly(graph: Graph, tensor: Tensor, first_tile: int = 0, **settings: int) -> int:
-    """Spreads a tensor over tiles, as PopLibs' `mapTensorLinearly` does.
-
-    Args:
-      graph: the graph.
-      tensor: the tensor.
-      first_tile: where it begins; the last tile is followed by the first.
-      **settings: `minimum_bytes` of a tile and elements of a `grain`, where they are others.
-
-    Returns:
-      The tile after the last that gets any.
-    """
-    tiles = graph.getTarget().getNumTiles()
-    bounds = linear_tile_bounds(tensor.numElements(), tensor.type.size, tiles, **settings)
-    owners = np.repeat(np.arange(bounds.size - 1), np.diff(bounds))
-    graph.put_on_tiles(tensor.elements.reshape(-1), (first_tile + owners) % tiles)
-    return (first_tile + bounds.size - 1) % tiles
+    return program_indices[0]
 
 
 def _add_output(graph: Graph, name: str, aval: Any, like: Tensor | None) -> Tensor:
@@ -219,20 +195,20 @@ def _add_output(graph: Graph, name: str, aval: Any, like: Tensor | None) -> Tens
     if like is not None and (graph.tile_of[like.elements] != NO_TILE).all():
         graph.tile_of[out.elements] = graph.tile_of[like.elements]
     else:
-        map_tensor_linearly(graph, out)
+        graph.map_linearly(out)
     return out
 
 
-def _check_output(name: str, out: Tensor, wanted: Any, *, is_exact: bool) -> None:
-    if tuple(out.shape()) != tuple(wanted.shape):
+def _check_output(name: str, out: Tensor, expected: Any, *, is_exact: bool) -> None:
+    if tuple(out.shape()) != tuple(expected.shape):
         raise index_error(
-            f"the output of {name} has shape {list(wanted.shape)}, and {out} has not",
-            where=user_place(),
+            f"the output of {name} has shape {list(expected.shape)}, and {out} has not",
+            where=user_line(),
         )
-    if is_exact and out.type.dtype != wanted.dtype:
+    if is_exact and out.type.dtype != expected.dtype:
         raise type_error(
-            f"the output of {name} is {type_of_dtype(wanted.dtype)}, and {out} is not",
-            where=user_place(),
+            f"the output of {name} is {type_of_dtype(expected.dtype)}, and {out} is not",
+            where=user_line(),
         )
 
 
@@ -242,13 +218,18 @@ def _split_operands(
     """Returns the tensors among operands, and the function of these alone."""
     check.require_instance(graph, Graph, "graph")
     check.require_instance(prog, ProgramSequence, "prog", "a program.Sequence")
-    for each in operands:
-        check.require_instance(each, (Tensor, int, float, bool, np.number), "an operand")
-    tensors = [each for each in operands if isinstance(each, Tensor)]
+    for operand in operands:
+        check.require_instance(operand, (Tensor, int, float, bool, np.number), "an operand")
+    tensors = [operand for operand in operands if isinstance(operand, Tensor)]
 
     def call(*arrays: jax.Array) -> Any:
         remaining_arrays = iter(arrays)
-        return function(*(next(remaining_arrays) if isinstance(o, Tensor) else o for o in operands))
+        return function(
+            *(
+                next(remaining_arrays) if isinstance(operand, Tensor) else operand
+                for operand in operands
+            )
+        )
 
     return tensors, call
 
@@ -259,7 +240,7 @@ def _broadcast_shapes(name: str, tensors: Sequence[Tensor]) -> tuple[int, ...]:
     except ValueError as error:
         shapes = " and ".join(str(tensor) for tensor in tensors)
         raise index_error(
-            f"the shapes of {shapes} do not match in {name}", where=user_place()
+            f"the shapes of {shapes} do not match in {name}", where=user_line()
         ) from error
 
 

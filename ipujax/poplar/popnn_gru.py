@@ -10,11 +10,11 @@ from jax import lax
 
 from ipujax.poplar.exceptions import check
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import add_planned, read_rest
+from ipujax.poplar.library_operations import add_planned, read_title
 from ipujax.poplar.popnn_recurrent import (
     RecurrentParams,
     RecurrentWeights,
-    add_gradients,
+    add_backward_pass,
     add_tensor,
     add_weights,
     require_shape,
@@ -35,9 +35,9 @@ def _run(
 ) -> tuple[jax.Array]:
     """Returns all outputs, [steps, batch, size]."""
 
-    def step(h: jax.Array, now: jax.Array) -> tuple[jax.Array, jax.Array]:
-        reset, update = (jax.nn.sigmoid(now[n] + h @ u[n]) for n in (0, 1))
-        candidate = jnp.tanh(now[2] + (reset * h) @ u[2])
+    def step(h: jax.Array, gate_inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        reset, update = (jax.nn.sigmoid(gate_inputs[n] + h @ u[n]) for n in (0, 1))
+        candidate = jnp.tanh(gate_inputs[2] + (reset * h) @ u[2])
         h = update * h + (1 - update) * candidate
         return h, h
 
@@ -48,14 +48,14 @@ def _run(
 @check.guard
 def createWeights(graph: Graph, params: Any, name: str = "weights", *rest: Any) -> GruWeights:
     """Returns new weights, spread linearly."""
-    read_rest("createWeights", rest)
+    read_title("createWeights", rest)
     return add_weights(graph, params, GATES, name)
 
 
 @check.guard
 def createInitialState(graph: Graph, params: Any, name: str = "state", *rest: Any) -> Tensor:
     """Returns a new state, [batch, size], spread linearly."""
-    read_rest("createInitialState", rest)
+    read_title("createInitialState", rest)
     return add_tensor(graph, params, params.state_shape, name)
 
 
@@ -83,7 +83,7 @@ def gruFwd(
       *rest: a name, options and a planning cache, which change nothing.
     """
     operands = _operands(params, stateInit, in_, weights)
-    output = add_planned(graph, prog, read_rest("gruFwd", rest).title, _run, operands)[0]
+    output = add_planned(graph, prog, read_title("gruFwd", rest), _run, operands)[0]
     if intermediates is not None:
         intermediates.append(output)
     return output
@@ -124,11 +124,11 @@ def gruBwdWithWU(
     check.require_instance(fwdIntermediates, (Tensor, list), "fwdIntermediates")
     require_shape(output, outputGrad.shape(), "output")
     operands = _operands(params, stateInit, input, weights)
-    title = read_rest("gruBwd", rest).title
-    made = add_gradients(graph, prog, title, _run, operands, [outputGrad])
-    if inputGrad is not None:
-        inputGrad.append(made[0])
-    return made[1], GruWeights(*made[2:])
+    title = read_title("gruBwd", rest)
+    state, *weight_gradients = add_backward_pass(
+        graph, prog, title, _run, operands, [outputGrad], inputGrad
+    )
+    return state, GruWeights(*weight_gradients)
 
 
 def _operands(params: Any, state: Tensor, in_: Tensor, weights: GruWeights) -> list[Tensor]:

@@ -11,11 +11,11 @@ from jax import lax
 
 from ipujax.poplar.exceptions import check
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import add_planned, read_rest
+from ipujax.poplar.library_operations import add_planned, read_title
 from ipujax.poplar.popnn_recurrent import (
     RecurrentParams,
     RecurrentWeights,
-    add_gradients,
+    add_backward_pass,
     add_tensor,
     add_weights,
     require_shape,
@@ -33,7 +33,7 @@ LstmWeights = RecurrentWeights
 
 @dc.dataclass(frozen=True)
 class LstmState:
-    """The state: what the last step gave, and its cell, [batch, size] each."""
+    """The state after a step: its output and its cell, [batch, size] each."""
 
     output: Tensor
     cellState: Tensor
@@ -44,9 +44,9 @@ def _run(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns all outputs, [steps, batch, size], and the last cell."""
 
-    def step(state: tuple[jax.Array, jax.Array], now: jax.Array) -> Any:
+    def step(state: tuple[jax.Array, jax.Array], gate_inputs: jax.Array) -> Any:
         h, c = state
-        gates = now + jnp.einsum("bi,gio->gbo", h, u)
+        gates = gate_inputs + jnp.einsum("bi,gio->gbo", h, u)
         forget, enter, leave = (jax.nn.sigmoid(gates[n]) for n in (0, 1, 3))
         c = forget * c + enter * jnp.tanh(gates[2])
         h = leave * jnp.tanh(c)
@@ -60,14 +60,14 @@ def _run(
 @check.guard
 def createWeights(graph: Graph, params: Any, name: str = "weights", *rest: Any) -> LstmWeights:
     """Returns new weights, spread linearly."""
-    read_rest("createWeights", rest)
+    read_title("createWeights", rest)
     return add_weights(graph, params, GATES, name)
 
 
 @check.guard
 def createInitialState(graph: Graph, params: Any, name: str = "state", *rest: Any) -> LstmState:
     """Returns a new state, spread linearly."""
-    read_rest("createInitialState", rest)
+    read_title("createInitialState", rest)
     parts = ("output", "cellState")
     return LstmState(*(add_tensor(graph, params, params.state_shape, f"{name}/{p}") for p in parts))
 
@@ -99,7 +99,7 @@ def lstmFwd(
       The outputs of all steps, [steps, batch, size], and the cells after the last.
     """
     operands = _operands(params, stateInit, in_, weights)
-    title = read_rest("lstmFwd", rest).title
+    title = read_title("lstmFwd", rest)
     output, cell = add_planned(graph, prog, title, _run, operands)
     if intermediates is not None:
         intermediates.append(output)
@@ -143,11 +143,11 @@ def lstmBwdWithWU(
     check.require_instance(fwdIntermediates, (Tensor, list), "fwdIntermediates")
     require_shape(output, outputGrad.shape(), "output")
     operands = _operands(params, stateInit, input, weights)
-    title = read_rest("lstmBwd", rest).title
-    made = add_gradients(graph, prog, title, _run, operands, [outputGrad, lastCellStateGrad])
-    if inputGrad is not None:
-        inputGrad.append(made[0])
-    return LstmState(*made[1:3]), LstmWeights(*made[3:])
+    title, cotangents = read_title("lstmBwd", rest), [outputGrad, lastCellStateGrad]
+    output_state, cell_state, *weight_gradients = add_backward_pass(
+        graph, prog, title, _run, operands, cotangents, inputGrad
+    )
+    return LstmState(output_state, cell_state), LstmWeights(*weight_gradients)
 
 
 def _operands(params: Any, state: LstmState, in_: Tensor, weights: LstmWeights) -> list[Tensor]:

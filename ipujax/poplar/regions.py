@@ -28,24 +28,24 @@ def sort_into_contiguous_regions(
     """
     if not regions:
         return []
-    places = np.concatenate([np.arange(each.first, each.last) for each in regions])
-    elements = tensor.elements.reshape(-1)[places]
+    positions = np.concatenate([np.arange(interval.first, interval.last) for interval in regions])
+    elements = tensor.elements.reshape(-1)[positions]
     order = np.argsort(elements, kind="stable")
-    places, elements = places[order], elements[order]
+    positions, elements = positions[order], elements[order]
     if drops_aliases:
-        elements, kept = np.unique(elements, return_index=True)
-        places = places[kept]
+        elements, first_indices = np.unique(elements, return_index=True)
+        positions = positions[first_indices]
     is_next = np.diff(elements) == 1
-    in_order = is_next & (np.diff(places) == 1)
-    found: list[list[Interval]] = []
-    begins = [0, *(np.flatnonzero(~in_order) + 1).tolist(), len(places)]
-    for begin, end in itertools.pairwise(begins if len(places) else []):
-        interval = Interval(int(places[begin]), int(places[end - 1]) + 1)
+    in_order = is_next & (np.diff(positions) == 1)
+    contiguous_regions: list[list[Interval]] = []
+    begins = [0, *(np.flatnonzero(~in_order) + 1).tolist(), len(positions)]
+    for begin, end in itertools.pairwise(begins if len(positions) else []):
+        interval = Interval(int(positions[begin]), int(positions[end - 1]) + 1)
         if begin and is_next[begin - 1]:
-            found[-1].append(interval)
+            contiguous_regions[-1].append(interval)
         else:
-            found.append([interval])
-    return found
+            contiguous_regions.append([interval])
+    return contiguous_regions
 
 
 @check.guard
@@ -78,7 +78,7 @@ def splitRegions(
         most = max(most, -(-grains // parts))
     parts = -(-grains // most) if grains else 0
     ends = [min(total, (part + 1) * grains // parts * grain) for part in range(parts)]
-    return [_cut_out(regions, begin, end) for begin, end in itertools.pairwise([0, *ends])]
+    return [_extract_range(regions, begin, end) for begin, end in itertools.pairwise([0, *ends])]
 
 
 @check.guard
@@ -103,22 +103,22 @@ def _size_of(region: Region) -> int:
 
 def _intervals_of(region: Region) -> Sequence[Interval]:
     intervals = [region] if isinstance(region, Interval) else region
-    for each in intervals:
-        check.require_instance(each, Interval, "a region", "Intervals, or lists of them")
+    for interval in intervals:
+        check.require_instance(interval, Interval, "a region", "Intervals, or lists of them")
     return intervals
 
 
-def _cut_out(regions: Sequence[Region], begin: int, end: int) -> list[Region]:
+def _extract_range(regions: Sequence[Region], begin: int, end: int) -> list[Region]:
     """Returns the parts of regions from one element, counted through all of them, to another."""
     parts: list[Region] = []
     start = 0
     for region in regions:
         inside: list[Interval] = []
-        for each in _intervals_of(region):
-            first, last = max(begin - start, 0), min(end - start, each.size())
+        for interval in _intervals_of(region):
+            first, last = max(begin - start, 0), min(end - start, interval.size())
             if first < last:
-                inside.append(Interval(each.first + first, each.first + last))
-            start += each.size()
+                inside.append(Interval(interval.first + first, interval.first + last))
+            start += interval.size()
         if inside:
             parts += inside if isinstance(region, Interval) else [inside]
     return parts

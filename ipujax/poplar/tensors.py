@@ -10,7 +10,7 @@ import numpy as np
 
 from ipujax.poplar.element_types import Type, require_type
 from ipujax.poplar.exceptions import check, graph_connection_error, index_error, type_error
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 if TYPE_CHECKING:
     from ipujax.poplar.graph import Graph
@@ -52,7 +52,7 @@ def as_interval(value: Any) -> Interval:
         return value
     if not _is_pair(value):
         raise type_error(
-            f"{value!r} is no interval", where=user_place(), fix="give an Interval, or [begin, end]"
+            f"{value!r} is no interval", where=user_line(), fix="give an Interval, or [begin, end]"
         )
     return Interval(*value)
 
@@ -76,12 +76,12 @@ class Tensor:
     def _view(self, elements: np.ndarray) -> Tensor:
         return Tensor(self.graph, elements, self.type, self.name)
 
-    def _change(self, change: Callable[[], np.ndarray], what: str) -> Tensor:
+    def _change(self, change: Callable[[], np.ndarray], description: str) -> Tensor:
         try:
             return self._view(change())
         except (ValueError, IndexError, TypeError) as error:
             raise index_error(
-                f"{what} of {self}: {error}", where=user_place(), fix="see its shape()"
+                f"{description} of {self}: {error}", where=user_line(), fix="see its shape()"
             ) from error
 
     def shape(self) -> list[int]:
@@ -114,7 +114,7 @@ class Tensor:
         if not self.elements.ndim or not 0 <= i < self.elements.shape[0]:
             raise index_error(
                 f"index {i} of {self}",
-                where=user_place(),
+                where=user_line(),
                 fix="indices begin at 0 and end before dim(0)",
             )
         return self._view(self.elements[i, ...])
@@ -138,12 +138,12 @@ class Tensor:
         ends: list[Any] = list(end) if is_list else [*self.elements.shape[:dimension], end]
         shape = self.elements.shape
         if len(begins) > len(shape) or len(begins) != len(ends):
-            raise index_error(f"slice from {begin} to {end} of {self}", where=user_place())
+            raise index_error(f"slice from {begin} to {end} of {self}", where=user_line())
         for first, last, extent in zip(begins, ends, shape, strict=False):
             if not 0 <= first <= last <= extent:
                 raise index_error(
                     f"slice from {begin} to {end} of dimension {dimension} of {self}",
-                    where=user_place(),
+                    where=user_line(),
                     fix="0 <= begin <= end <= the extent",
                 )
         cuts = tuple(slice(first, last) for first, last in zip(begins, ends, strict=True))
@@ -151,12 +151,13 @@ class Tensor:
 
     def slices(self, intervals: Sequence[Any], dimension: int = 0) -> list[Tensor]:
         """Returns one slice for each interval, or for each list of intervals one of all of them."""
-        return [
-            self.slice(as_interval(one), None, dimension)
-            if isinstance(one, Interval) or all(isinstance(i, int) for i in one)
-            else concat([self.slice(as_interval(i), None, dimension) for i in one], dimension)
-            for one in intervals
-        ]
+
+        def slice_of(part: Any) -> Tensor:
+            if isinstance(part, Interval) or all(isinstance(bound, int) for bound in part):
+                return self.slice(as_interval(part), None, dimension)
+            return concat([self.slice(as_interval(i), None, dimension) for i in part], dimension)
+
+        return [slice_of(part) for part in intervals]
 
     def flatten(self, dimBegin: int = 0, dimEnd: int | None = None) -> Tensor:
         """Returns it with the dimensions from `dimBegin` to before `dimEnd` made one."""
@@ -168,7 +169,7 @@ class Tensor:
     def reshape(self, shape: Sequence[int]) -> Tensor:
         """Returns it with another shape of as many elements."""
         if any(extent < 0 for extent in shape):
-            raise index_error(f"shape {list(shape)} for {self}", where=user_place())
+            raise index_error(f"shape {list(shape)} for {self}", where=user_line())
         return self._change(lambda: self.elements.reshape(tuple(shape)), f"shape {list(shape)}")
 
     def transpose(self) -> Tensor:
@@ -186,7 +187,7 @@ class Tensor:
         elements = self.elements
         for index in sorted(indices, reverse=True):
             if not 0 <= index <= elements.ndim:
-                raise index_error(f"dimension {index} of {self}", where=user_place())
+                raise index_error(f"dimension {index} of {self}", where=user_line())
             elements = np.expand_dims(elements, index)
         return self._view(elements)
 
@@ -229,7 +230,7 @@ class Tensor:
         if type.size != self.type.size or are_bools[0] != are_bools[1]:
             raise type_error(
                 f"{self} as {type}",
-                where=user_place(),
+                where=user_line(),
                 fix="give a type of elements as large, and no BOOL",
             )
         return Tensor(self.graph, self.elements, type, self.name)
@@ -243,7 +244,7 @@ class Tensor:
         if dimension >= self.elements.ndim:
             raise index_error(
                 f"dimension {dimension} of {self}",
-                where=user_place(),
+                where=user_line(),
                 fix="dimensions begin at 0 and end before rank()",
             )
 
@@ -269,19 +270,19 @@ def concat(first: Any, second: Any = 0, dimension: int = 0) -> Tensor:
     else:
         tensors, dimension = list(first), second
     if not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
-        raise type_error("concat takes tensors, at least one", where=user_place())
+        raise type_error("concat takes tensors, at least one", where=user_line())
     start = tensors[0]
     for tensor in tensors:
         if tensor.graph is not start.graph:
             raise graph_connection_error(
-                f"{tensor} and {start} are of two graphs", where=user_place()
+                f"{tensor} and {start} are of two graphs", where=user_line()
             )
         if tensor.type != start.type:
             raise type_error(
-                f"{tensor} and {start} have different types", where=user_place(), fix="cast one"
+                f"{tensor} and {start} have different types", where=user_line(), fix="cast one"
             )
     if dimension >= start.rank():
-        raise index_error(f"dimension {dimension} of {start}", where=user_place())
+        raise index_error(f"dimension {dimension} of {start}", where=user_line())
     return start._change(  # pyright: ignore[reportPrivateUsage]
         lambda: np.concatenate([tensor.elements for tensor in tensors], dimension),
         f"concatenation along dimension {dimension}",

@@ -66,7 +66,7 @@ def group_vertices(compute_set: ComputeSet, first: int) -> list[VertexGroup]:
         # In C++ plain fields are among what vertices read and write.
         plain = _values_key(vertex) if vertex.codelet.native is None else ()
         groups.setdefault((id(vertex.codelet), sizes, plain), []).append(vertex)
-    return [_make_group(tuple(each), first + n) for n, each in enumerate(groups.values())]
+    return [_make_group(tuple(vertices), first + n) for n, vertices in enumerate(groups.values())]
 
 
 def split_by_plain_fields(group: VertexGroup) -> list[VertexGroup]:
@@ -78,9 +78,11 @@ def split_by_plain_fields(group: VertexGroup) -> list[VertexGroup]:
         return [group]
     return [
         dc.replace(
-            group, vertices=tuple(each), plain={**group.codelet.plain, **_plain_values(each[0])}
+            group,
+            vertices=tuple(vertices),
+            plain={**group.codelet.plain, **_plain_values(vertices[0])},
         )
-        for each in parts.values()
+        for vertices in parts.values()
     ]
 
 
@@ -137,20 +139,20 @@ def run_group(graph: Graph, group: VertexGroup, state: State) -> dict[str, jax.A
     if group.codelet.native is not None:
         return dict(group.codelet.function(group, operands))
     if all(axis is None for axis in axes.values()):
-        one = run_vertex(group, operands)
+        results = run_vertex(group, operands)
         count = len(group.vertices)
-        return {k: jax.numpy.broadcast_to(v, (count, *v.shape)) for k, v in one.items()}
+        return {k: jax.numpy.broadcast_to(v, (count, *v.shape)) for k, v in results.items()}
     return jax.vmap(lambda fields: run_vertex(group, fields), in_axes=(axes,))(operands)
 
 
 def run_vertex(group: VertexGroup, read: Mapping[str, Any]) -> dict[str, jax.Array]:
     """Returns the written fields of one vertex, checked; `read` has the fields that it reads."""
     codelet = group.codelet
-    given = {
+    arguments = {
         name: _split_rows(group, name, read[name]) if f.is_read else group.parameter_shape(name)
         for name, f in codelet.fields.items()
     }
-    returned = codelet.function(**group.parameters({**given, **group.plain}))
+    returned = codelet.function(**group.parameters({**arguments, **group.plain}))
     written = {name for name, field in codelet.fields.items() if field.is_written}
     if not isinstance(returned, Mapping) or {k.removesuffix("_") for k in returned} != written:
         raise graph_program_compilation_error(
@@ -161,12 +163,12 @@ def run_vertex(group: VertexGroup, read: Mapping[str, Any]) -> dict[str, jax.Arr
     for name, value in returned.items():
         field = name.removesuffix("_")
         array = _join_rows(group, field, value)
-        wanted = group.shape_of(field)
+        expected = group.shape_of(field)
         if array.weak_type:
-            array = array.astype(wanted.dtype)
-        if array.shape != wanted.shape or array.dtype != wanted.dtype:
+            array = array.astype(expected.dtype)
+        if array.shape != expected.shape or array.dtype != expected.dtype:
             raise type_error(
-                f"field '{field}' of codelet '{codelet.name}' is {wanted.dtype}{wanted.shape}, "
+                f"field '{field}' of codelet '{codelet.name}' is {expected.dtype}{expected.shape}, "
                 f"and it returns {array.dtype}{array.shape}",
                 where=group.vertices[0].where,
             )
@@ -191,11 +193,11 @@ def _join_rows(group: VertexGroup, field: str, value: Any) -> jax.Array:
     if group.codelet.fields[field].rank < 2:
         return jax.numpy.asarray(value)
     rows = [jax.numpy.asarray(row) for row in value]
-    wanted = [each.shape for each in group.row_shapes(field)]
-    if [row.shape for row in rows] != wanted:
+    expected_shapes = [shape.shape for shape in group.row_shapes(field)]
+    if [row.shape for row in rows] != expected_shapes:
         raise type_error(
-            f"field '{field}' of codelet '{group.codelet.name}' has rows of {wanted}, and it "
-            f"returns {[row.shape for row in rows]}",
+            f"field '{field}' of codelet '{group.codelet.name}' has rows of {expected_shapes}, and "
+            f"it returns {[row.shape for row in rows]}",
             where=group.vertices[0].where,
         )
     return jax.numpy.concatenate([row.reshape(-1) for row in rows])

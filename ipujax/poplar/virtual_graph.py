@@ -11,7 +11,7 @@ from ipujax.poplar.devices import Target
 from ipujax.poplar.exceptions import check, invalid_tile_mapping
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.tensors import Interval, Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 
 @check.guard
@@ -50,16 +50,15 @@ class VirtualGraph(Graph):
     ) -> list[list[Interval]]:
         """Returns, for each tile of this graph, the intervals of the tensor's elements."""
         mapping = self._root.getTileMapping(tensor, requireComplete)
-        own = [mapping[tile] for tile in self._tiles.tolist()]
         external = {tile for tile, part in enumerate(mapping) if part} - {*self._tiles.tolist()}
         if external and not check.require_flag(allowExternal, "allowExternal"):
             raise invalid_tile_mapping(
                 f"{tensor} is on tile {min(external)}, which this virtual graph has not",
-                where=user_place(),
+                where=user_line(),
                 fix="ask the graph that has it, or give allowExternal=True",
             )
-        return own
+        return [mapping[tile] for tile in self._tiles.tolist()]
 
     def tiles_of_root(self, tiles: int | np.ndarray) -> int | np.ndarray:
-        """Returns what the graph that holds everything calls some tiles of this one."""
+        """Returns the numbers of this graph's tiles in the graph that holds everything."""
         return self._tiles[tiles]

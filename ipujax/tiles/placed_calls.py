@@ -100,4 +100,4 @@ def _refuse_vmap(arrays: Arrays) -> None:
 def map_rows_to_tiles(graph: poplar.Graph, tensor: poplar.Tensor, tiles: Sequence[int]) -> None:
     """Maps row k of a tensor to tile k of a list."""
     for_rows = np.asarray(tiles).reshape(-1, *[1] * (tensor.rank() - 1))
-    graph.put_on_tiles(tensor.elements, np.broadcast_to(for_rows, tensor.elements.shape))
+    graph.map_elements(tensor.elements, np.broadcast_to(for_rows, tensor.elements.shape))
