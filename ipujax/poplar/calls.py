@@ -79,7 +79,7 @@ def call(build: Callable[..., Any], *arrays: Any) -> Any:
 def _check_graph(
     graph: Graph, sequence: programs.Sequence, arguments: list[Tensor], results: list[Tensor]
 ) -> None:
-    """Raises an error for what an engine refuses, and for streams."""
+    """Raises the errors of an engine, and one for streams."""
     check_programs(graph, [sequence])
     for part in sequence.walk():
         if isinstance(part, programs.Copy):

@@ -14,7 +14,7 @@ from ipujax.poplar.user_lines import user_line
 
 
 class CodeletTable:
-    """Codelets by name, and the texts in C++ whose templates make more of them."""
+    """A graph's codelets by name, and the C++ sources whose templates give further ones."""
 
     def __init__(self) -> None:
         self._codelets: dict[str, Codelet] = {}

@@ -97,7 +97,7 @@ def _make_field(element_or_vector: Any, *, is_read: bool, is_written: bool) -> F
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
 class Codelet:
-    """A kind of vertex.
+    """A vertex type: its function, its fields and its cycles.
 
     Attributes:
       name: the name for `addVertex`.
@@ -106,10 +106,10 @@ class Codelet:
         cycles are the tile's.
       fields: the connected fields.
       plain: the fields with a value of their own, and their defaults.
-      cycles: fields by name -> cycles; None if nobody says.
+      cycles: fields by name -> cycles; None for the default estimate.
       parameters: for each field, the name of the function's parameter (`in_` for `in`).
-      native: of a codelet in C++, what its library has; its function takes a group of vertices and
-        the operands of all of them.
+      native: the compiled part of a codelet in C++, whose function takes a group of vertices and
+        the operands of all of them; None for a codelet in JAX.
     """
 
     name: str
@@ -124,7 +124,7 @@ class Codelet:
     NO_DEFAULT: ClassVar[Any] = inspect.Parameter.empty
 
     def require_field(self, field: str) -> None:
-        """Raises an error for a field that it does not have."""
+        """Raises an error unless the codelet has a field."""
         if field not in self.fields and field not in self.plain:
             raise unknown_field(
                 f"vertex type '{self.name}' has no field '{field}'",
@@ -172,7 +172,7 @@ def make_codelet(
     name: str | None = None,
     cycles: Callable[..., float] | float | None = None,
 ) -> Codelet:
-    """Returns the codelet of a function, as `codelet` says."""
+    """Returns the codelet of a function; see `codelet`."""
     check.require_function(function, "the function of a codelet")
     if (codelet := getattr(function, "poplar_codelet", None)) is not None:
         return codelet

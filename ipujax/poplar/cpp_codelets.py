@@ -21,10 +21,10 @@ from ipujax.driver import native_code
 from ipujax.poplar import element_types
 from ipujax.poplar.codelets import Codelet, Field
 from ipujax.poplar.cpp_compiler import (
+    check_host_can_compile,
     compile_library,
     has_wide_accesses,
     preprocess,
-    refuse_what_hosts_lack,
     split_words,
 )
 from ipujax.poplar.cpp_glue import write_glue
@@ -52,7 +52,8 @@ PLAIN_FIELDS = "plain fields"
 """The hidden field with the bytes of the plain fields, which vertices keep from run to run."""
 
 WORD_BYTES = 4
-_MOST_WORDS = 63  # fields of which a call says whether they begin at a word, bits of a number
+# The fields of which a call says whether they begin at a word, in the bits of one integer.
+_MAX_ALIGNMENT_BITS = 63
 
 _READS, _WRITES = (0, 2), (1, 2)  # of poplar::Access
 _WIDE = {"DOUBLE": np.float64, "LONGLONG": np.int64, "UNSIGNED_LONGLONG": np.uint64}
@@ -74,13 +75,13 @@ class CodeletFileType(enum.Enum):
     Auto = 6
 
 
-_NOT_RUN = {".s", ".S", ".gp", ".o", ".a", ".ll", ".bc"}
+_CHIP_ONLY_SUFFIXES = {".s", ".S", ".gp", ".o", ".a", ".ll", ".bc"}
 _SOURCES = (CodeletFileType.Auto, CodeletFileType.CppSource, CodeletFileType.CSource)
 
 
 @dc.dataclass(frozen=True, slots=True)
 class PlainField:
-    """A plain field: where its bytes are among those of a vertex's plain fields.
+    """A plain field, and the location of its bytes among those of a vertex's plain fields.
 
     Attributes:
       dtype: of an element; raw bytes for a structure.
@@ -98,7 +99,7 @@ class PlainField:
         """Returns the bytes of a value: a number, or as many as the field has.
 
         Raises:
-          type_error: what is no such value.
+          type_error: the value cannot be converted.
         """
         try:
             array = np.asarray(value).astype(self.dtype)
@@ -132,7 +133,7 @@ class CppVertex:
     has_loops: bool
 
     def check_value(self, name: str, value: Any, size: int | None) -> None:
-        """Raises a type_error for what a plain field does not hold.
+        """Raises a type_error for a value that a plain field cannot hold.
 
         Args:
           name: the field.
@@ -166,7 +167,7 @@ class CppVertex:
 
 
 class CppSource:
-    """The text of codelets in C++, of which any vertex type can be made.
+    """The text of codelets in C++, and the compiler of its vertex types.
 
     Args:
       text: the text.
@@ -179,7 +180,7 @@ class CppSource:
         self.name, self._flags = name, tuple(flags)
         self._preprocessed = preprocess(text, name, folder, flags)
         tokens = read_tokens(self._preprocessed)
-        refuse_what_hosts_lack(tokens)
+        check_host_can_compile(tokens)
         self._has_vectors = has_wide_accesses(tokens)
         self._has_loops = any(token.text == "loop" for token in tokens)
         self._runs_alone = needs_one_thread([token.text for token in tokens])
@@ -189,7 +190,7 @@ class CppSource:
         self._preprocessed = drop_declared_constructors(self._preprocessed, self.classes.values())
 
     def make_codelets(self) -> list[Codelet]:
-        """Returns the codelets of all classes, and of all templates that the text instantiates."""
+        """Returns the codelets of all classes, and of all template instances in the text."""
         classes_by_name: dict[str, VertexClass] = {}
         for vertex_class in self.classes.values():
             for arguments in vertex_class.instances if vertex_class.is_template else ("",):
@@ -197,7 +198,7 @@ class CppSource:
         return self._compile(classes_by_name)
 
     def make_instance(self, name: str) -> Codelet | None:
-        """Returns the codelet of a template with arguments, such as `Name<float>`, if it has it."""
+        """Returns the codelet of a template instance, as `Name<float>`; None for other names."""
         vertex_class = self.classes.get(name.partition("<")[0])
         if vertex_class is None or not vertex_class.is_template or "<" not in name:
             return None
@@ -240,7 +241,7 @@ def read_source(source: Any, *arguments: Any, compileFlags: str = "") -> CppSour
     is_path = isinstance(source, (str, os.PathLike))
     name = str(source) if is_path else str(getattr(source, "name", "codelet"))
     kinds = [argument for argument in arguments if isinstance(argument, CodeletFileType)]
-    if Path(name).suffix in _NOT_RUN or any(kind not in _SOURCES for kind in kinds):
+    if Path(name).suffix in _CHIP_ONLY_SUFFIXES or any(kind not in _SOURCES for kind in kinds):
         raise NotImplementedError(
             f"'{name}' holds codelets for the chip alone; give their text in C++ to addCodelets"
         )
@@ -364,7 +365,7 @@ def _run_batch(
             shape = group.shape_of(name)
             results[name] = jax.ShapeDtypeStruct((count, *shape.shape), shape.dtype)
     call = jax.ffi.ffi_call(vertex.target, [*results.values()], vmap_method="sequential")
-    connected = [name for name in fields if name != PLAIN_FIELDS][:_MOST_WORDS]
+    connected = [name for name in fields if name != PLAIN_FIELDS][:_MAX_ALIGNMENT_BITS]
     words = [_begins_at_word(group, name) for name in connected]
     label = f"codelet '{group.codelet.name}' in '{group.vertices[0].compute_set.name}'"
     written = call(
@@ -377,9 +378,9 @@ def _run_batch(
 
 
 def _begins_at_word(group: VertexGroup, name: str) -> bool:
-    """Returns whether all rows of a field begin at a whole word: a variable's part of a tile does.
+    """Returns whether all rows of a field begin at a whole word of their tiles' memory.
 
-    Those parts hold the elements in their order.
+    The part of a variable that a tile holds begins at a word, and has the elements in order.
     """
     element_bytes = group.codelet.fields[name].type.size
     if element_bytes % WORD_BYTES == 0:
@@ -403,7 +404,7 @@ def _begins_at_word(group: VertexGroup, name: str) -> bool:
 
 
 def explain_failure(error: Exception, groups: Iterable[VertexGroup]) -> poplar_error | None:
-    """Returns what a run of codelets in C++ did wrong, or None for other failures."""
+    """Returns the codelet's error that a failed run stands for; None for other failures."""
     if (match := _FAILURE.search(str(error))) is None:
         return None
     group = next(candidate for candidate in groups if candidate.number == int(match["group"]))
@@ -424,7 +425,7 @@ def explain_failure(error: Exception, groups: Iterable[VertexGroup]) -> poplar_e
 
 
 def estimate_cycles(group: VertexGroup, values: Mapping[str, Any]) -> float | None:
-    """Returns the cycles that a codelet in C++ says of a vertex itself, or None.
+    """Returns the cycles that a codelet's own C++ code estimates for a vertex; None if it does not.
 
     Args:
       group: vertices of its shape.

@@ -1,4 +1,4 @@
-"""The host's C++ compiler: codelets as shared libraries, kept by what they are made of."""
+"""The host's C++ compiler: codelets as shared libraries, cached by their contents."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def compile_library(
         return path
 
 
-def refuse_what_hosts_lack(tokens: Sequence[Token]) -> None:
-    """Raises an error for assembly, and for intrinsics without a scalar form.
+def check_host_can_compile(tokens: Sequence[Token]) -> None:
+    """Checks a text for assembly, and for intrinsics without a scalar form.
 
     Raises:
       graph_program_compilation_error: with the user's line.

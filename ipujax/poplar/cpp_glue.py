@@ -1,4 +1,4 @@
-"""The C++ below a codelet's text by which XLA calls it, and Python asks for its fields."""
+"""The C++ code, appended to a codelet's text, by which XLA calls it and Python reads its fields."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ipujax.poplar.cpp_source import VertexClass
 
 
 def write_glue(number: int, name: str, vertex_class: VertexClass, *, runs_alone: bool) -> str:
-    """Returns the functions of one vertex type, for what follows a codelet's text.
+    """Returns the C++ code of one vertex type's functions: run, describe and estimate.
 
     Args:
       number: the type's place in the library.

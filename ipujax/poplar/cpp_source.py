@@ -114,7 +114,7 @@ def find_vertex_classes(tokens: list[Token]) -> list[VertexClass]:
 
 
 def drop_declared_constructors(preprocessed: str, classes: Iterable[VertexClass]) -> str:
-    """Returns a text without constructors that are declared alone: Poplar's compiler defines them.
+    """Returns a text without constructors that are declared only, as Poplar's compiler allows.
 
     Args:
       preprocessed: the text; its lines stay where they are.
@@ -208,7 +208,7 @@ class _Reader:
         return close
 
     def _read_instance(self, i: int, scope: tuple[str, ...]) -> int:
-        """Reads `template class Name<...>;` from after its first word."""
+        """Reads `template class Name<...>;` from the token after `template`; returns the end."""
         i += self._text(i) in ("class", "struct")
         name = ""
         while i < len(self._tokens) and self._text(i) not in ("<", ";", "{"):

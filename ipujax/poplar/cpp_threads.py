@@ -1,4 +1,4 @@
-"""Whether the vertices of a codelet may run on several threads, by the text alone."""
+"""A check of a codelet's text: may its vertices run on several threads?"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def cycleCount(
     syncType: SyncType = SyncType.INTERNAL,
     debugContext: str = "",
 ) -> Tensor:
-    """Has a sequence count the modelled cycles of what it holds now.
+    """Makes a sequence count the modelled cycles of its present programs.
 
     Loops and branches count what runs. The counting itself takes no cycles.
 
@@ -45,7 +45,7 @@ def cycleStamp(
     syncType: SyncType = SyncType.INTERNAL,
     debugContext: str = "",
 ) -> Tensor:
-    """Appends to a sequence the reading of the clock: modelled cycles since the engine was made.
+    """Appends a reading of the clock to a sequence: modelled cycles since the engine was made.
 
     Args:
       graph: the graph.

@@ -52,7 +52,7 @@ _TYPES = {
 
 
 def type_of_dtype(dtype: np.dtype) -> Type:
-    """Returns the element type of a dtype, or says that there is none."""
+    """Returns the element type of a dtype; raises an error for a dtype without one."""
     if (type := _TYPES.get(np.dtype(dtype))) is not None:
         return type
     raise type_error(
@@ -63,7 +63,7 @@ def type_of_dtype(dtype: np.dtype) -> Type:
 
 
 def require_type(value: object, argument: str) -> Type:
-    """Returns an element type, or says that this is none."""
+    """Returns a value if it is an element type; else raises an error."""
     if isinstance(value, Type):
         return value
     raise type_error(

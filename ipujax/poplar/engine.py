@@ -43,7 +43,7 @@ from ipujax.system import read_engine_options
 
 @check.guard
 class Engine:
-    """The programs of a graph, checked.
+    """The compiled programs of a graph, with the values of its variables.
 
     Args:
       graph: the graph; what is added to it later does not count.
@@ -144,10 +144,10 @@ class Engine:
         self.run(index)
 
     def disableExecutionProfiling(self) -> None:
-        """Changes nothing: reports are modelled, whatever has run."""
+        """Does nothing: reports are modelled, whatever has run."""
 
     def enableExecutionProfiling(self) -> None:
-        """Changes nothing: reports are modelled, whatever has run."""
+        """Does nothing: reports are modelled, whatever has run."""
 
     def _program(self, index: int) -> programs.Program:
         index = check.require_integer(index, "index", at_least=0)
@@ -187,7 +187,7 @@ class Engine:
         self._streams.connect(handle, begin)
 
     def connectStreamToCallback(self, handle: str, index: Any, callback: Any = None) -> None:
-        """Connects a stream with what fills, or reads, each transfer's array.
+        """Connects a stream with a callback that fills, or reads, the array of each transfer.
 
         Args:
           handle: the stream's name.
@@ -200,7 +200,7 @@ class Engine:
         self._streams.connect_callback(handle, callback)
 
     def connectHostFunction(self, *_: Any) -> NoReturn:
-        """Refuses: the host takes part by streams and their callbacks."""
+        """Raises a `NotImplementedError`: the host takes part by streams and their callbacks."""
         raise NotImplementedError("poplar.Engine.connectHostFunction is left out")
 
     def writeTensor(self, handle: str, buffer: Any) -> None:
@@ -348,7 +348,7 @@ class Engine:
         return compiled.function.lower(compiled.arguments(self._state))
 
     def _write_auto_report(self, index: int) -> None:
-        """Writes the reports of a program that the options ask for."""
+        """Writes the reports of a program that the `autoReport` options ask for."""
         if self._settings.auto_report:
             reportable = _ReportedProgram(self, index, self._lower(index))
             auto_report.write_auto_report(
@@ -405,7 +405,7 @@ def _find_handle(handles: Mapping[str, Tensor], handle: str) -> Tensor:
 
 
 def _fill(buffer: np.ndarray | None, values: np.ndarray, description: str) -> np.ndarray:
-    """Fills an array of the user's with values, or returns them in a new one."""
+    """Returns the user's array filled with values, or a new array of them."""
     if buffer is None:
         return values.copy()
     check.require_instance(buffer, np.ndarray, "the array to fill", "a NumPy array")

@@ -1,4 +1,4 @@
-"""What an engine checks before its programs run: tiles, fields, overlaps, endless calls."""
+"""Checks of an engine's programs before they run: tiles, fields, overlaps, endless calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ipujax.poplar.tensors import Tensor
 
 
 def check_programs(graph: Graph, all_programs: Iterable[programs.Program]) -> None:
-    """Checks all that an engine would run, and gives vertices a place for their plain fields.
+    """Checks an engine's programs, and connects the plain fields of their vertices.
 
     Raises:
       graph_recursion_error: a program that calls itself.
@@ -64,7 +64,7 @@ def _tensors_of(program: programs.Program) -> list[Tensor]:
 
 
 def _outputs_of(program: programs.Program) -> list[Tensor]:
-    """Returns the tensors that a program writes itself, vertices and cycle counts aside."""
+    """Returns the tensors that a copy or an operation writes; none for other programs."""
     if isinstance(program, programs.Operation):
         return [*program.outputs]
     if isinstance(program, programs.Copy) and isinstance(program.dst, Tensor):
@@ -144,7 +144,7 @@ def _check_compute_set(graph: Graph, compute_set: ComputeSet, source_line: str) 
 
 
 def _edges(compute_set: ComputeSet, *, are_written: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the elements that vertices write, or read, and the vertex of each."""
+    """Returns the elements that a compute set's vertices write, or read, and each one's vertex."""
     elements: list[np.ndarray] = [np.zeros(0, np.int64)]
     numbers: list[int] = [0]
     for vertex in compute_set.vertices:
@@ -183,7 +183,7 @@ def _check_overlaps(
 def _refuse_aliased_outputs(
     graph: Graph, compute_set: ComputeSet, elements: np.ndarray, writers: np.ndarray
 ) -> None:
-    """Raises an error for an element that one vertex writes in two places of its fields."""
+    """Raises an error for an element that one vertex writes twice through its fields."""
     last_place = np.zeros(graph.size, np.int64)
     last_place[elements] = np.arange(elements.size)
     last = last_place[elements]

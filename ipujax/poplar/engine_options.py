@@ -1,4 +1,4 @@
-"""The options of an engine: those that act, those that C++ has, and all others."""
+"""The options of an engine: those that act, and C++'s others, which are accepted and logged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CATEGORIES = (
 
 @dc.dataclass(frozen=True)
 class EngineSettings:
-    """The settings that an engine's options give.
+    """The settings of an engine.
 
     Attributes:
       takes_unwritten_as_zero: whether elements that nothing has written may be read.
@@ -48,7 +48,7 @@ class EngineSettings:
 
 
 def read_engine_settings(options: Any) -> EngineSettings:
-    """Returns what options say, and lists those without effect once in the log.
+    """Returns the settings of options, and logs those without effect once.
 
     Args:
       options: texts by names, as C++'s `OptionFlags`; True and False stand for their texts.

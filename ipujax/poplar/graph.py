@@ -69,7 +69,7 @@ class Graph(StreamsOfGraph):
         return self
 
     def getTarget(self) -> Target:
-        """The target."""
+        """Returns the target."""
         return self._target
 
     # --- variables --------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class Graph(StreamsOfGraph):
         mappingMethod: VariableMappingMethod | str = VariableMappingMethod.NONE,
         debugContext: str = "",
     ) -> Tensor:
-        """Adds a variable, on no tile yet unless a method says where.
+        """Adds a variable; without a mapping method it is on no tile yet.
 
         Args:
           type: the element type.
@@ -127,7 +127,7 @@ class Graph(StreamsOfGraph):
         debugContext: str = "",
         method: TensorCloneMethod = TensorCloneMethod.PRESERVE_ORDER_UNLESS_ALIASES,
     ) -> Tensor:
-        """Adds a variable of a tensor's shape and mapping.
+        """Adds a variable with a tensor's shape and mapping.
 
         Args:
           *tensor: the tensor, or another type and the tensor; after it a name and a method.
@@ -179,7 +179,7 @@ class Graph(StreamsOfGraph):
         return f"element {element - variable.start} of '{variable.name}'"
 
     def setInitialValue(self, what: Tensor | FieldRef, value: Any) -> None:
-        """Sets what a tensor holds when the engine is loaded, or what a plain field holds.
+        """Sets the values of a tensor at the start of an engine, or that of a plain field.
 
         Args:
           what: the tensor, or the field.
@@ -274,7 +274,7 @@ class Graph(StreamsOfGraph):
     def getSortedContiguousRegions(
         self, t: Tensor, regions: Sequence[Interval], removeAliasedIntervals: bool = False
     ) -> list[list[Interval]]:
-        """Returns intervals in the order of memory, those that follow each other there together.
+        """Returns intervals in the order of memory, in one list those that adjoin there.
 
         Args:
           t: the tensor.
@@ -305,7 +305,7 @@ class Graph(StreamsOfGraph):
     # --- vertices ---------------------------------------------------------------------------------
 
     def addCodelets(self, src: Any, *arguments: Any, compileFlags: str = "") -> None:
-        """Makes codelets known, in JAX or in C++.
+        """Adds codelets in JAX or in C++ to the graph.
 
         Args:
           src: a function in JAX, the path of a file in C++, a file object with its text, or a list
@@ -352,7 +352,7 @@ class Graph(StreamsOfGraph):
         return vertex
 
     def connect(self, field: FieldRef, tensor: Any) -> None:
-        """Connects a field of a vertex with a tensor; a plain one takes a value.
+        """Connects a field of a vertex with a tensor, or sets a plain field's value.
 
         Args:
           field: `vertex["field"]`, or one of a vector of fields: `vertex["field"][i]`.
@@ -361,7 +361,7 @@ class Graph(StreamsOfGraph):
         connect_field(self.root, check.require_instance(field, FieldRef, "field"), tensor)
 
     def setFieldSize(self, field: FieldRef, size: int) -> None:
-        """Sets how many elements a plain vector in C++ has, or fields a vector of fields.
+        """Sets the number of elements of a plain vector in C++, or of fields of a vector of fields.
 
         Args:
           field: `vertex["field"]`.
@@ -382,7 +382,7 @@ class Graph(StreamsOfGraph):
         vertex.flops = flops
 
     def registerPerfEstimator(self, vertexTypeName: str, estimator: Callable[..., float]) -> None:
-        """Sets the function that says how many cycles vertices of a type take.
+        """Sets the function that estimates the cycles of vertices of a type.
 
         Args:
           vertexTypeName: the name of the codelet.
@@ -393,11 +393,11 @@ class Graph(StreamsOfGraph):
     # --- the host ---------------------------------------------------------------------------------
 
     def createHostWrite(self, handle: str, tensor: Tensor) -> None:
-        """Has `Engine.writeTensor` write a tensor by a name."""
+        """Gives a tensor the handle by which `Engine.writeTensor` writes it."""
         self.host_writes[handle] = self.require_tensor(tensor)
 
     def createHostRead(self, handle: str, tensor: Tensor) -> None:
-        """Has `Engine.readTensor` read a tensor by a name."""
+        """Gives a tensor the handle by which `Engine.readTensor` reads it."""
         self.host_reads[handle] = self.require_tensor(tensor)
 
     def addFunction(self, program: Any) -> Function:
@@ -405,9 +405,9 @@ class Graph(StreamsOfGraph):
         return Function(require_program(program))
 
     def createVirtualGraph(self, lowerTile: Any, upperTile: int | None = None) -> Graph:
-        """Returns a graph of some tiles of this one, numbered from 0 on.
+        """Returns a virtual graph of some of this graph's tiles, numbered from 0 on.
 
-        What it adds belongs to this graph.
+        Variables and vertices that are added to it belong to this graph.
 
         Args:
           lowerTile: the first tile; without `upperTile` the number of tiles of each IPU, its first
@@ -441,15 +441,15 @@ class Graph(StreamsOfGraph):
         return Graph.of_some_tiles(self.root, np.asarray(self.tiles_of_root(chosen)), ipus)
 
     def serialize(self, *_: Any) -> NoReturn:
-        """Refuses: graphs are not written to files."""
+        """Raises a `NotImplementedError`: graphs are not written to files."""
         raise NotImplementedError("poplar.Graph.serialize is left out")
 
     def createReplicatedGraph(self, *_: Any) -> NoReturn:
-        """Refuses: replicas are those of `ipu.compile`."""
+        """Raises a `NotImplementedError`: replicas are those of `ipu.compile`."""
         raise NotImplementedError("poplar.Graph.createReplicatedGraph is left out")
 
     def addHostFunction(self, *_: Any) -> NoReturn:
-        """Refuses: the host takes part by streams and their callbacks."""
+        """Raises a `NotImplementedError`: the host takes part by streams and their callbacks."""
         raise NotImplementedError("poplar.Graph.addHostFunction is left out, as is hostFunction")
 
     hostFunction = addHostFunction

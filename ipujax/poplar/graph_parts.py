@@ -133,7 +133,7 @@ class FieldRef:
         return FieldRef(self.vertex, self.field, index)
 
     def size(self) -> int:
-        """The number of fields of a vector of fields, or of elements."""
+        """Returns the number of fields of a vector of fields, or of elements of any other field."""
         if self.field in self.vertex.row_tensors:
             return len(self.vertex.row_tensors[self.field])
         rows = self.vertex.rows.get(self.field, ())
@@ -158,15 +158,15 @@ class DataStream:
     to_device: bool
 
     def numElements(self) -> int:
-        """The elements of a transfer."""
+        """Returns the number of elements of a transfer."""
         return self.size
 
     def elementType(self) -> Type:
-        """The element type."""
+        """Returns the element type."""
         return self.type
 
     def handle(self) -> str:
-        """The name."""
+        """Returns the name."""
         return self.name
 
 
@@ -196,17 +196,17 @@ class RemoteBuffer:
     repeats: int
 
     def numElements(self) -> int:
-        """The elements of a row."""
+        """Returns the number of elements of a row."""
         return self.size
 
     def getRepeats(self) -> int:
-        """The number of rows."""
+        """Returns the number of rows."""
         return self.repeats
 
     def elementType(self) -> Type:
-        """The element type."""
+        """Returns the element type."""
         return self.type
 
     def getHandle(self) -> str:
-        """The name."""
+        """Returns the name."""
         return self.handle

@@ -1,4 +1,4 @@
-"""What a graph shares with the host: streams, and rows in streaming memory."""
+"""The part of a graph for the host: streams, and remote buffers in streaming memory."""
 
 from __future__ import annotations
 

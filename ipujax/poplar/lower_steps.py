@@ -45,7 +45,7 @@ def key_of_buffer(buffer: RemoteBuffer) -> int:
 
 
 def is_planned(graph: Graph, program: programs.Program) -> bool:
-    """Returns whether a step is an operation that is laid out with the whole program.
+    """Returns whether a step is an operation that the planner lays out with the whole program.
 
     In graphs of several IPUs there is none: each operation is planned by itself, on its IPUs.
     """

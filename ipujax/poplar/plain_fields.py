@@ -16,7 +16,7 @@ from ipujax.poplar.graph_parts import ComputeSet, Vertex
 
 
 def connect_plain_fields(graph: Graph, all_programs: Iterable[programs.Program]) -> None:
-    """Gives the vertices that programs execute variables with their plain fields, and its values.
+    """Connects the plain fields of all vertices that programs execute with variables of the graph.
 
     All vertices of a type in a compute set share one variable, which lies on their tiles, for the
     bytes of fields without vectors, and one for each vector.
@@ -70,7 +70,7 @@ def _connect_field(
     type: element_types.Type,
     name: str,
 ) -> None:
-    """Connects a field of vertices with a variable of its own, which holds these values at first.
+    """Connects a field of vertices with a new variable, and sets its initial values.
 
     Vertices of an earlier engine keep theirs, as long as their sizes are the same.
     """

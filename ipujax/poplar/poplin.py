@@ -119,7 +119,7 @@ def matMulAcc(
 
 @check.guard
 def createMatMulInputLHS(graph: Graph, inputType: Type, *arguments: Any) -> Tensor:
-    """Returns a new left operand of a product, spread linearly.
+    """Returns a new left operand of a product, mapped linearly.
 
     Args:
       graph: the graph.
@@ -132,7 +132,7 @@ def createMatMulInputLHS(graph: Graph, inputType: Type, *arguments: Any) -> Tens
 
 @check.guard
 def createMatMulInputRHS(graph: Graph, inputType: Type, *arguments: Any) -> Tensor:
-    """Returns a new right operand of a product, spread linearly; see `createMatMulInputLHS`."""
+    """Returns a new right operand of a product, mapped linearly; see `createMatMulInputLHS`."""
     return _create_operand(graph, "rhs", inputType, arguments, 1)
 
 
@@ -231,14 +231,14 @@ class ConvParams:
 
 @check.guard
 def createInput(graph: Graph, params: ConvParams, name: str = "input", *rest: Any) -> Tensor:
-    """Returns a new input of a convolution, [batch, channels, *field], spread linearly."""
+    """Returns a new input of a convolution, [batch, channels, *field], mapped linearly."""
     read_title("createInput", rest)
     return _create(graph, params.dataType, params.input_shape(), name)
 
 
 @check.guard
 def createWeights(graph: Graph, params: ConvParams, name: str = "weights", *rest: Any) -> Tensor:
-    """Returns new weights, [groups, output channels, input channels, *kernel], spread linearly."""
+    """Returns new weights, [groups, output channels, input channels, *kernel], mapped linearly."""
     read_title("createWeights", rest)
     return _create(graph, params.dataType, params.weights_shape(), name)
 

@@ -33,7 +33,7 @@ GruWeights = RecurrentWeights
 def _run(
     x: jax.Array, state: jax.Array, w: jax.Array, u: jax.Array, b: jax.Array
 ) -> tuple[jax.Array]:
-    """Returns all outputs, [steps, batch, size]."""
+    """Returns the outputs of all steps, [steps, batch, size]."""
 
     def step(h: jax.Array, gate_inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
         reset, update = (jax.nn.sigmoid(gate_inputs[n] + h @ u[n]) for n in (0, 1))
@@ -47,14 +47,14 @@ def _run(
 
 @check.guard
 def createWeights(graph: Graph, params: Any, name: str = "weights", *rest: Any) -> GruWeights:
-    """Returns new weights, spread linearly."""
+    """Returns new weights, mapped linearly."""
     read_title("createWeights", rest)
     return add_weights(graph, params, GATES, name)
 
 
 @check.guard
 def createInitialState(graph: Graph, params: Any, name: str = "state", *rest: Any) -> Tensor:
-    """Returns a new state, [batch, size], spread linearly."""
+    """Returns a new state, [batch, size], mapped linearly."""
     read_title("createInitialState", rest)
     return add_tensor(graph, params, params.state_shape, name)
 

@@ -42,7 +42,7 @@ class LstmState:
 def _run(
     x: jax.Array, output: jax.Array, cell: jax.Array, w: jax.Array, u: jax.Array, b: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns all outputs, [steps, batch, size], and the last cell."""
+    """Returns the outputs of all steps, [steps, batch, size], and the last cell."""
 
     def step(state: tuple[jax.Array, jax.Array], gate_inputs: jax.Array) -> Any:
         h, c = state
@@ -59,14 +59,14 @@ def _run(
 
 @check.guard
 def createWeights(graph: Graph, params: Any, name: str = "weights", *rest: Any) -> LstmWeights:
-    """Returns new weights, spread linearly."""
+    """Returns new weights, mapped linearly."""
     read_title("createWeights", rest)
     return add_weights(graph, params, GATES, name)
 
 
 @check.guard
 def createInitialState(graph: Graph, params: Any, name: str = "state", *rest: Any) -> LstmState:
-    """Returns a new state, spread linearly."""
+    """Returns a new state, mapped linearly."""
     read_title("createInitialState", rest)
     parts = ("output", "cellState")
     return LstmState(*(add_tensor(graph, params, params.state_shape, f"{name}/{p}") for p in parts))

@@ -81,7 +81,7 @@ class RecurrentWeights:
 
 @check.guard
 def createInput(graph: Graph, params: Any, name: str = "input", *rest: Any) -> Tensor:
-    """Returns a new input, [steps, batch, size], spread linearly."""
+    """Returns a new input, [steps, batch, size], mapped linearly."""
     read_title("createInput", rest)
     return add_tensor(graph, params, params.input_shape, name)
 

@@ -1,4 +1,4 @@
-"""Elementwise operations of PopLibs: one table, and three forms of each operation."""
+"""PopLibs' elementwise operations: a table, and three forms of each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Forms = tuple[Callable[..., Tensor], Callable[..., None], Callable[..., None]]
 
 
 def _divide(a: Any, b: Any) -> jax.Array:
-    """Divides; whole numbers towards zero, as in C++."""
+    """Returns the quotient; integers are rounded towards zero, as in C++."""
     a, b = jnp.broadcast_arrays(*_same_dtype(a, b))
     return lax.div(a, b)
 

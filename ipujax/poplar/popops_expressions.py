@@ -1,4 +1,4 @@
-"""Expressions of elementwise operations, `popops.expr`: one pass over the elements for all."""
+"""`popops.expr`: expressions of elementwise operations, computed in one pass."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Expr:
 
 
 def apply(name: str, *operands: Any) -> Expr:
-    """Returns an operation of expressions and numbers, by PopLibs' name of it."""
+    """Returns the expression of PopLibs' operation of a name, of expressions and numbers."""
     parts = [operand if isinstance(operand, Expr) else Const(operand) for operand in operands]
     return Expr(lambda arrays: OPERATIONS[name](*(part.evaluate(arrays) for part in parts)))
 

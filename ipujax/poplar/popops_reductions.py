@@ -21,7 +21,7 @@ from ipujax.poplar.user_lines import user_line
 
 
 class Operation(enum.Enum):
-    """The operations that join the elements of a reduction."""
+    """The operations that combine the elements of a reduction."""
 
     ADD = 0
     MUL = 1
@@ -108,7 +108,7 @@ class SingleReduceOp:
 
     @property
     def type(self) -> Type | None:
-        """The type of the result, if it is another."""
+        """The type of the result, if it is not the operand's."""
         return self.outType if isinstance(self.outType, Type) else None
 
     def __post_init__(self) -> None:

@@ -80,7 +80,7 @@ def scaled_add_cycles(
     is_axpby: bool = False,
     sign: int = 1,
 ) -> Callable[[int], float]:
-    """Returns tile cycles by elements: the estimate of PopLibs' `ScaledAddSupervisor`.
+    """Returns a function, elements -> tile cycles: PopLibs' estimate for `ScaledAddSupervisor`.
 
     The supervisor takes 21 cycles, 12 and 7 (13 if elements remain) besides the launch, and more
     for a scale that is a tensor; a worker 15, then 6 and 3 for each vector after its first (4 of
@@ -108,7 +108,7 @@ def scaled_add_cycles(
 
 
 def _worker_cycles(graph: Graph, type: Type, start: int) -> Callable[[int], float]:
-    """Returns tile cycles by elements: workers that store a vector in each of their cycles."""
+    """Returns a function, elements -> tile cycles, for workers that store a vector a cycle."""
     target = graph.getTarget()
     num_workers, width = target.getNumWorkerContexts(), target.getVectorWidth(type)
     return lambda elements: num_workers * (start + math.ceil(elements / num_workers / width))

@@ -123,7 +123,7 @@ def multiUpdateAdd(
     graph: Graph, t: Tensor, s: Tensor, offsets: Tensor, scale: Any, dims: _Numbers,
     sizes: _Numbers, prog: Sequence, *rest: Any,
 ) -> None:  # fmt: skip
-    """Adds a program that adds scale times each of some slices to a tensor; see `multiSlice`."""
+    """Adds a program that adds some slices, times a scale, to a tensor; see `multiSlice`."""
     _check_slices(t, dims, sizes)
 
     def compute(x: jax.Array, slices: jax.Array, offsets: jax.Array, scale: Any) -> jax.Array:
@@ -388,7 +388,7 @@ def encodeOneHot(
 def createSliceableTensor(
     graph: Graph, type: Type, shape: _Numbers, dims: _Numbers, sizes: _Numbers, *rest: Any
 ) -> Tensor:
-    """Returns a new tensor that `dynamicSlice` and `multiSlice` slice, spread linearly."""
+    """Returns a new tensor that `dynamicSlice` and `multiSlice` slice, mapped linearly."""
     tensor = graph.addVariable(type, shape, read_title("sliceable", rest))
     _check_slices(tensor, dims, sizes)
     graph.map_linearly(tensor)

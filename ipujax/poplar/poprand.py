@@ -1,4 +1,4 @@
-"""poprand: random numbers, those of JAX for a seed, not the chip's.
+"""poprand: random numbers, which are JAX's for a seed and not the chip's.
 
 A seed is an UNSIGNED_INT tensor of two elements. Without one, numbers come from a state of the
 graph that `setSeed` sets, and that advances with each operation, in each run.
@@ -31,7 +31,7 @@ def uniform(
     graph: Graph, masterSeed: Tensor | None, seedModifier: int, reference: Tensor, outType: Type,
     minVal: float, maxVal: float, prog: Sequence, *rest: Any,
 ) -> Tensor:  # fmt: skip
-    """Adds numbers between two bounds to a program; of INT whole ones, both bounds included.
+    """Adds uniform random numbers to a program; integers of INT include both bounds.
 
     Args:
       graph: the graph.
@@ -60,7 +60,7 @@ def normal(
     graph: Graph, masterSeed: Tensor | None, seedModifier: int, reference: Tensor, outType: Type,
     mean: float, stdDev: float, prog: Sequence, *rest: Any,
 ) -> Tensor:  # fmt: skip
-    """Adds normal numbers of a mean and a standard deviation to a program; see `uniform`."""
+    """Adds normally distributed random numbers to a program; see `uniform`."""
     dtype = require_type(outType, "outType").dtype
 
     def draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -74,7 +74,7 @@ def truncatedNormal(
     graph: Graph, masterSeed: Tensor | None, seedModifier: int, reference: Tensor, outType: Type,
     mean: float, stdDev: float, alpha: float, prog: Sequence, *rest: Any,
 ) -> Tensor:  # fmt: skip
-    """Adds normal numbers at most `alpha` standard deviations from the mean; see `uniform`."""
+    """Adds normal random numbers within `alpha` standard deviations of the mean; see `uniform`."""
     dtype = require_type(outType, "outType").dtype
 
     def draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -105,7 +105,7 @@ def dropout(
     graph: Graph, masterSeed: Tensor | None, seedModifier: int, input: Tensor, reference: Tensor,
     keepProbability: float, scale: float, prog: Sequence, *rest: Any,
 ) -> Tensor:  # fmt: skip
-    """Adds a tensor times `scale`, or zero, to a program; the same places for the same seed.
+    """Adds dropout to a program: elements times `scale`, or zero; a seed fixes which.
 
     Args:
       graph: the graph.
@@ -135,7 +135,7 @@ def dropout(
 def setSeed(
     graph: Graph, masterSeed: Tensor, seedModifier: int, prog: Sequence, *rest: Any
 ) -> None:
-    """Adds a program that sets the state from which numbers without a seed come."""
+    """Adds a program that sets the graph's state, which numbers without a seed come from."""
     modifier = check.require_integer(seedModifier, "seedModifier", at_least=0)
     title = read_title("setSeed", rest)
 
@@ -182,7 +182,7 @@ def _key_of(seed: jax.Array, modifier: int) -> jax.Array:
 
 
 def _state_of(graph: Graph) -> Tensor:
-    """Returns the graph's state, which is zero at first."""
+    """Returns the tensor of the graph's state, which is zero at first."""
     for variable in graph.variables:
         if variable.name == _STATE:
             elements = np.arange(variable.start, variable.start + variable.size)

@@ -28,7 +28,7 @@ from ipujax.poplar.user_lines import user_line
 def mapTensorLinearly(
     graph: Graph, t: Tensor, minElementsPerTile: int | None = None, grainSize: int | None = None
 ) -> None:
-    """Spreads a tensor's elements over tiles, in their order, from tile 0 on.
+    """Maps a tensor's elements to tiles, in their order, from tile 0 on.
 
     Args:
       graph: the graph.
@@ -41,7 +41,7 @@ def mapTensorLinearly(
 
 @check.guard
 def mapTensorLinearlyWithOffset(graph: Graph, t: Tensor, *arguments: int | bool | None) -> int:
-    """Spreads a tensor like `mapTensorLinearly`, from another tile on, and round the last one.
+    """Maps a tensor like `mapTensorLinearly`, from another tile on; tile 0 follows the last tile.
 
     Args:
       graph: the graph.
@@ -140,7 +140,7 @@ def _read_settings(t: Tensor, least: int | None, grain: int | None) -> dict[str,
 
 @check.guard
 def getTileImbalance(mapping: Any, *arguments: Any) -> int:
-    """Returns how many elements the fullest tile has beyond an even share.
+    """Returns how many more elements than an even share the fullest tile has.
 
     Args:
       mapping: the intervals of each tile; or a graph, which a tensor follows.
@@ -194,7 +194,7 @@ def duplicate(graph: Graph, in_: Tensor, p: ProgramSequence, debugContext: str =
 
 @check.guard
 def cloneToIpu(graph: Graph, t: Tensor, dstIPU: int, name: str = "") -> Tensor:
-    """Adds a variable like a tensor, on tiles of an IPU with the numbers that its own have there.
+    """Adds a variable like a tensor, on the tiles of another IPU with the same numbers.
 
     Args:
       graph: the graph with the tiles of all IPUs.

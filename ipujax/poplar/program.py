@@ -38,7 +38,7 @@ class Program:
         return ()
 
     def read_tensors(self) -> abc.Sequence[Tensor]:
-        """Returns the tensors that it reads itself, to print them or to decide."""
+        """Returns the tensors that it reads itself."""
         return ()
 
     def walk(self) -> abc.Iterator[Program]:
@@ -81,7 +81,7 @@ class Execute(Program):
 
 @check.guard
 class Copy(Program):
-    """Copies from a tensor, a stream or a remote buffer to one of them, one of the two a tensor.
+    """Copies between two tensors, or between a tensor and a stream or remote buffer.
 
     After the two come, in this order and each if it is wanted: for remote buffers a tensor of the
     rows' indices (UNSIGNED_INT or INT), `dontOutline` or `optimiseMemory`, and a name. The last two
@@ -160,7 +160,7 @@ def _count_rows(copy: Copy) -> int:
 
 
 class Operation(Program):
-    """Computes tensors with a function of JAX: what PopLibs adds to a sequence.
+    """An operation of PopLibs: computes tensors with a JAX function.
 
     Args:
       name: of the operation, for reports.
@@ -216,7 +216,7 @@ class PrintTensor(Program):
 
 @check.guard
 class Sync(Program):
-    """Has all tiles wait for each other; here it does nothing, as every step ends with a sync."""
+    """Does nothing: tiles wait for each other at the end of every step anyway."""
 
     def __init__(self, type: SyncType = SyncType.INTERNAL):
         self.where = user_line()
@@ -225,7 +225,7 @@ class Sync(Program):
 
 @check.guard
 class Repeat(Program):
-    """Runs a program a number of times."""
+    """Runs a program `count` times."""
 
     def __init__(self, count: int, prog: Any, debugContext: str = ""):
         self.where, self.name = user_line(), debugContext
@@ -239,7 +239,7 @@ class Repeat(Program):
 
 @check.guard
 class RepeatWhile(Program):
-    """Runs `cond`, and `body` and `cond` again while `predicate` is as it must be."""
+    """The base class of loops: runs `cond`, then `body` and `cond` while a predicate holds."""
 
     goes_on: bool
 
@@ -271,7 +271,7 @@ class RepeatWhileFalse(RepeatWhile):
 
 @check.guard
 class If(Program):
-    """Runs one of two programs, by a tensor's value."""
+    """Runs one of two programs, by a predicate."""
 
     def __init__(self, predicate: Tensor, trueBody: Any, falseBody: Any, debugContext: str = ""):
         self.where, self.name = user_line(), debugContext

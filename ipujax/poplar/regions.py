@@ -1,4 +1,4 @@
-"""Intervals of a tensor's elements: those that follow each other in memory, and even shares."""
+"""Intervals of a tensor's elements: sorted by memory, and split into even parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Region: TypeAlias = Interval | Sequence[Interval]
 def sort_into_contiguous_regions(
     tensor: Tensor, regions: Sequence[Interval], *, drops_aliases: bool
 ) -> list[list[Interval]]:
-    """Returns intervals of a flattened tensor in the order of memory, those without gaps together.
+    """Returns intervals of a flattened tensor in the order of memory, grouped where they adjoin.
 
     Args:
       tensor: the tensor.
@@ -55,7 +55,7 @@ def splitRegions(
     maxPartitions: int,
     minElementsPerPartition: int = 0,
 ) -> list[list[Region]]:
-    """Shares out intervals, in their order, as evenly as whole grains allow.
+    """Splits intervals, in their order, into parts as even as whole grains allow.
 
     There are as few parts as the largest of them allows.
 
@@ -85,7 +85,7 @@ def splitRegions(
 def splitRegionsBetweenWorkers(
     target: Target, regions: Sequence[Region], grainSize: int, minElementsPerVertex: int = 0
 ) -> list[list[Region]]:
-    """Shares out the intervals of one tile among its workers, as `splitRegions` does.
+    """Splits the intervals of one tile among its workers, as `splitRegions` does.
 
     Args:
       target: the target, which says how many workers a tile has.

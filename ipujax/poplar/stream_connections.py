@@ -17,20 +17,20 @@ from ipujax.poplar.user_lines import user_line
 
 @dc.dataclass(eq=False)
 class _Ring:
-    """A buffer, 1-d, and where its next transfer begins."""
+    """A buffer, 1-d, that is read or written transfer by transfer, round and round."""
 
     buffer: np.ndarray
     position: int = 0
 
     def next_transfer(self, size: int) -> np.ndarray:
-        """Returns the part for the next transfer, and steps over it."""
+        """Returns the part of the next transfer, and moves on."""
         part = self.buffer[self.position : self.position + size]
         self.position = (self.position + size) % max(self.buffer.size, 1)
         return part
 
 
 class StreamCallback(abc.ABC):
-    """An object that fills, or reads, the transfers of a stream, to derive from.
+    """The base class of callbacks that fill, or read, the transfers of a stream.
 
     Each transfer is a `fetch` and a `complete`. Nothing is fetched ahead: `prefetch`, and C++'s
     `invalidatePrefetched`, are not called.
@@ -44,7 +44,7 @@ class StreamCallback(abc.ABC):
 
     @abc.abstractmethod
     def prefetch(self, data: np.ndarray) -> Result:
-        """Fills a transfer's array ahead, if it can."""
+        """Fills a transfer's array ahead of time, if possible."""
 
     @abc.abstractmethod
     def fetch(self, data: np.ndarray) -> None:
@@ -55,7 +55,7 @@ class StreamCallback(abc.ABC):
         """Is called after the transfer."""
 
     def __call__(self, data: np.ndarray) -> None:
-        """Does one transfer."""
+        """Runs one transfer: `fetch`, then `complete`."""
         self.fetch(data)
         self.complete()
 

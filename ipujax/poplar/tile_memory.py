@@ -1,4 +1,4 @@
-"""The bytes on each tile: variables and constants where they are mapped, copies of remote data."""
+"""The bytes on each tile: mapped variables and constants, and copies of remote operands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def list_tensors(graph: Graph) -> list[PlacedTensor]:
 def list_steps(
     graph: Graph, lowering: StepLowering, all_programs: Iterable[programs.Program]
 ) -> list[PlacedStep]:
-    """Returns compute sets and operations on given tiles, each once, with copies of remote data."""
+    """Returns each compute set and elementwise operation, with its copies of remote data."""
     target = graph.getTarget()
     shape = (target.getNumIPUs(), target.getTilesPerIPU())
     steps: dict[object, PlacedStep] = {}

@@ -1,4 +1,4 @@
-"""The user's line, kept cheaply for every tensor, vertex and program of a graph."""
+"""The user's source line, for error messages; cheap enough for every vertex and program."""
 
 from __future__ import annotations
 

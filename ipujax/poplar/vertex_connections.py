@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def connect_field(graph: Graph, field: FieldRef, tensor: Any) -> None:
-    """Connects a field, or one of the fields of a vector of fields; a plain one takes a value."""
+    """Connects a field, or one field of a vector of fields, or sets a plain field's value."""
     vertex, name = field.vertex, field.field
     declared = vertex.codelet.fields.get(name)
     if declared is None or declared.is_plain:
@@ -89,7 +89,7 @@ def _rows_of_connection(graph: Graph, vertex: Vertex, name: str, tensor: Any) ->
 
 
 def set_field_size(field: FieldRef, size: int) -> None:
-    """Sets how many elements a plain vector has, or fields a vector of fields."""
+    """Sets the number of elements of a plain vector, or of fields of a vector of fields."""
     vertex, name = field.vertex, field.field
     declared = vertex.codelet.fields.get(name)
     size = check.require_integer(size, "size", at_least=1)
@@ -108,7 +108,7 @@ def set_field_size(field: FieldRef, size: int) -> None:
 
 
 def set_field_value(field: FieldRef, value: Any) -> None:
-    """Sets what a plain field holds at first."""
+    """Sets the initial value of a plain field."""
     vertex, name = field.vertex, field.field
     declared = vertex.codelet.fields.get(name)
     if declared is not None and not declared.is_plain:

@@ -1,4 +1,4 @@
-"""Vertices of a compute set that run under one `vmap`: of one type, shape and plain fields."""
+"""Groups of a compute set's vertices that run under one `vmap`: equal in type, shape, values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class VertexGroup:
         return jax.ShapeDtypeStruct(self.elements[field].shape[1:], dtype)
 
     def parameter_shape(self, field: str) -> jax.ShapeDtypeStruct | tuple[Any, ...]:
-        """Returns what functions of shapes get for a field: a tuple for a vector of fields."""
+        """Returns a field's shape as functions get it: a tuple for a vector of fields."""
         return (
             self.shape_of(field) if self.codelet.fields[field].rank < 2 else self.row_shapes(field)
         )
@@ -70,7 +70,7 @@ def group_vertices(compute_set: ComputeSet, first: int) -> list[VertexGroup]:
 
 
 def split_by_plain_fields(group: VertexGroup) -> list[VertexGroup]:
-    """Returns the vertices of a group in parts whose plain fields hold the same at first."""
+    """Returns the parts of a group whose vertices have equal initial plain fields."""
     parts: dict[Any, list[Vertex]] = {}
     for vertex in group.vertices:
         parts.setdefault(_values_key(vertex), []).append(vertex)
@@ -91,7 +91,7 @@ def _values_key(vertex: Vertex) -> tuple[Any, ...]:
 
 
 def _plain_values(vertex: Vertex) -> dict[str, Any]:
-    """Returns the values of plain fields that have been set, but for vectors."""
+    """Returns the values of plain fields that have been set, except vectors."""
     return {n: value for n, value in vertex.values.items() if n not in vertex.codelet.fields}
 
 
@@ -112,7 +112,7 @@ def _make_group(vertices: tuple[Vertex, ...], number: int) -> VertexGroup:
 
 
 def run_groups(graph: Graph, groups: Sequence[VertexGroup], state: State) -> State:
-    """Returns the variables that the vertices write; all read before any writes."""
+    """Returns the variables that groups' vertices write; all of them read before any writes."""
     results = [(group, run_group(graph, group, state)) for group in groups]
     changed: State = {}
     for group, written in results:
@@ -177,7 +177,7 @@ def run_vertex(group: VertexGroup, read: Mapping[str, Any]) -> dict[str, jax.Arr
 
 
 def _split_rows(group: VertexGroup, field: str, array: Any) -> Any:
-    """Returns a field as the function gets it: a vector of fields as a tuple of them."""
+    """Returns a field as the function gets it: a tuple of rows for a vector of fields."""
     if group.codelet.fields[field].rank < 2:
         return array
     ends = np.cumsum((0, *group.rows[field]))
@@ -189,7 +189,7 @@ def _split_rows(group: VertexGroup, field: str, array: Any) -> Any:
 
 
 def _join_rows(group: VertexGroup, field: str, value: Any) -> jax.Array:
-    """Returns what the function returns of a field as one array, rows one after the other."""
+    """Returns a field's result as one array, with its rows concatenated."""
     if group.codelet.fields[field].rank < 2:
         return jax.numpy.asarray(value)
     rows = [jax.numpy.asarray(row) for row in value]

@@ -1,4 +1,4 @@
-"""Virtual graphs: a graph seen with some of its tiles, numbered from 0 on."""
+"""Virtual graphs: views of a graph with some of its tiles, numbered from 0 on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipujax.poplar.user_lines import user_line
 
 @check.guard
 class VirtualGraph(Graph):
-    """A graph that puts things on some tiles of another one, to which all else belongs.
+    """A view of another graph, which owns all variables and vertices, with some of its tiles.
 
     Args:
       root: the graph that holds everything.

@@ -39,7 +39,7 @@ class WrittenElements:
             )
 
     def run(self, program: programs.Program) -> None:
-        """Follows a program: what any of its paths writes counts as written after it."""
+        """Marks the elements that any path of a program writes; checks those that it reads."""
         match program:
             case programs.Execute():
                 self._run_compute_set(program)
