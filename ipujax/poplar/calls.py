@@ -36,14 +36,14 @@ def call(build: Callable[..., Any], *arrays: Any) -> Any:
 
     Args:
       build: `build(graph, sequence, *tensors)` adds programs to the sequence and returns tensors:
-        one, or a pytree of them. What it does not map is mapped linearly.
-      *arrays: one for each tensor, of an element type of Poplar.
+        one, or a pytree of them. Arguments that it does not map are mapped linearly.
+      *arrays: the arrays of the tensors, of Poplar's element types.
 
     Returns:
       The arrays of the tensors that `build` returns, in the same pytree.
 
     Raises:
-      poplar_error: for what an `Engine` refuses, and for streams, which need one.
+      poplar_error: a program that an `Engine` refuses, or one with streams, which need an engine.
     """
     check.require_function(build, "build")
     graph, sequence = Graph(IPUModel().createDevice().getTarget()), programs.Sequence()

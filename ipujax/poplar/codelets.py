@@ -39,7 +39,7 @@ class Field:
     """A field that is connected to a tensor.
 
     Attributes:
-      type: its element type.
+      type: the element type.
       rank: 0 for a scalar, 1 for a vector, 2 for a vector of vectors.
       is_read: whether `compute` gets the elements.
       is_written: whether it returns them.

@@ -55,7 +55,8 @@ WORD_BYTES = 4
 # The fields of which a call says whether they begin at a word, in the bits of one integer.
 _MAX_ALIGNMENT_BITS = 63
 
-_READS, _WRITES = (0, 2), (1, 2)  # of poplar::Access
+# The values of poplar::Access that read a field, and those that write it.
+_READS, _WRITES = (0, 2), (1, 2)
 _WIDE = {"DOUBLE": np.float64, "LONGLONG": np.int64, "UNSIGNED_LONGLONG": np.uint64}
 _FAILURE = re.compile(
     r" (?P<what>writes outside of|accesses by vectors, and not aligned,) "
@@ -84,10 +85,10 @@ class PlainField:
     """A plain field, and the location of its bytes among those of a vertex's plain fields.
 
     Attributes:
-      dtype: of an element; raw bytes for a structure.
+      dtype: the type of an element; bytes for a structure.
       shape: () or (n,).
       offset: the first byte.
-      default: what the class says that it holds.
+      default: the initial value that the class declares.
     """
 
     dtype: np.dtype
@@ -171,9 +172,9 @@ class CppSource:
 
     Args:
       text: the text.
-      name: its name in messages.
-      folder: where its own headers are.
-      flags: the compiler's.
+      name: the text's name in messages.
+      folder: the folder of the user's headers.
+      flags: flags for the compiler.
     """
 
     def __init__(self, text: str, name: str, folder: Path, flags: Sequence[str]):
@@ -352,7 +353,7 @@ def _run_batch(
     Args:
       vertex: the type.
       group: the vertices.
-      operands: what each field holds: [vertices or 1, *its shape].
+      operands: the array of each field: [vertices or 1, *the field's shape].
     """
     fields, count = group.codelet.fields, len(group.vertices)
     call_operands: list[jax.Array | np.ndarray] = []
@@ -429,7 +430,7 @@ def estimate_cycles(group: VertexGroup, values: Mapping[str, Any]) -> float | No
 
     Args:
       group: vertices of its shape.
-      values: what its plain fields hold at first.
+      values: the initial values of its plain fields.
     """
     vertex = group.codelet.native
     if vertex is None:

@@ -42,9 +42,9 @@ def preprocess(text: str, name: str, folder: Path, flags: Sequence[str]) -> str:
 
     Args:
       text: the text.
-      name: its name in the compiler's messages.
-      folder: where its own headers are.
-      flags: the user's.
+      name: the text's name in the compiler's messages.
+      folder: the folder of the user's headers.
+      flags: the user's flags.
     """
     source = f'# 1 "{name}"\n{text}\n#include <ipujax/run_vertices.hpp>\n'
     includes = ["-iquote", str(folder), "-isystem", str(INCLUDE)]
@@ -59,11 +59,11 @@ def compile_library(
     """Returns the shared library of a codelet; compiled if the cache does not have it.
 
     Args:
-      preprocessed: what `preprocess` returns.
-      glue: what is appended, for the vertex types that are wanted.
-      name: its name in the compiler's messages.
-      flags: the user's.
-      checks_alignment: whether accesses that are not aligned are found when they happen.
+      preprocessed: the text that `preprocess` returns.
+      glue: the code that is appended for the vertex types; see `write_glue`.
+      name: the text's name in the compiler's messages.
+      flags: the user's flags.
+      checks_alignment: whether unaligned accesses are errors at run time.
 
     Raises:
       graph_program_compilation_error: there is no compiler, or it refuses the text.
@@ -75,8 +75,8 @@ def compile_library(
         path = folder / f"{hashlib.sha256(key.encode()).hexdigest()}{native_code.SUFFIX}"
         if not path.exists():
             with files.replace_file_by_name(path) as new:
-                # The preprocessor has seen the text already, and its lines name the user's.
-                # The handler of the checks is in the glue: what is linked needs no library for it.
+                # The text is preprocessed, with markers of the user's lines. The handler of the
+                # alignment checks is in the glue, so that no library must be linked.
                 object_file = f"{new}.o"
                 command = ["-c", *FLAGS, *flags, "-x", "c++-cpp-output", "-", "-o", object_file]
                 try:
@@ -125,7 +125,7 @@ def split_words(text: str, description: str) -> list[str]:
 
     Args:
       text: the command line.
-      description: what errors call it.
+      description: its name in error messages.
 
     Raises:
       graph_program_compilation_error: a quotation without an end, or a flag by which the compiler

@@ -9,9 +9,9 @@ def write_glue(number: int, name: str, vertex_class: VertexClass, *, runs_alone:
     """Returns the C++ code of one vertex type's functions: run, describe and estimate.
 
     Args:
-      number: the type's place in the library.
-      name: its name in C++, with the arguments of a template.
-      vertex_class: its class.
+      number: the type's number in the library.
+      name: the type's name in C++, with the arguments of a template.
+      vertex_class: the type's class.
       runs_alone: whether its vertices run one after the other, on one thread.
     """
     visits = " ".join(f'function("{field}", vertex.{field});' for field in vertex_class.fields)

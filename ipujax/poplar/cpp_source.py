@@ -118,13 +118,13 @@ def drop_declared_constructors(preprocessed: str, classes: Iterable[VertexClass]
 
     Args:
       preprocessed: the text; its lines stay where they are.
-      classes: its vertex types.
+      classes: the text's vertex types.
     """
     names = {vertex_class.name.rpartition("::")[2].partition("<")[0] for vertex_class in classes}
     for name in names:
         if re.search(rf"\b{name}\s*(?:<[^;{{}}]*>\s*)?::\s*{name}\s*\(", preprocessed):
             continue  # the user defines it
-        # After a member, an access or the marker of a line, and not within an expression.
+        # The declaration follows a member, an access specifier or a line marker.
         declaration = rf"([;{{}}:]|^\#[^\n]*$)(\s*)(?:explicit\s+)?{name}\s*\(\s*\)\s*;"
         preprocessed = re.sub(declaration, _keep_lines, preprocessed, flags=re.MULTILINE)
     return preprocessed

@@ -25,7 +25,7 @@ def cycleCount(
     Args:
       graph: the graph.
       prog: the sequence; it runs as before, and writes the tensor.
-      tile: where the tensor is.
+      tile: the tile of the tensor.
       syncType: which tiles wait for each other around it; the model's clock is one for all.
       debugContext: the tensor's name.
 
@@ -50,7 +50,7 @@ def cycleStamp(
     Args:
       graph: the graph.
       prog: the sequence.
-      tile: where the tensor is.
+      tile: the tile of the tensor.
       syncType: which tiles wait for each other before it; the model's clock is one for all.
       debugContext: the tensor's name.
 

@@ -27,8 +27,8 @@ class Target:
 
     Attributes:
       version: the chip, "ipu1", "ipu2" or "ipu21".
-      ipus: how many there are.
-      tiles: tiles of each that a graph may use.
+      ipus: the number of IPUs.
+      tiles: the number of tiles of each that a graph may use.
       type: the kind of target.
     """
 
@@ -145,8 +145,8 @@ class IPUModel:
     """A description of virtual IPUs, without C++'s attributes for the delays of syncs.
 
     Attributes:
-      numIPUs: how many.
-      tilesPerIPU: tiles of each.
+      numIPUs: the number of IPUs.
+      tilesPerIPU: the number of tiles of each.
     """
 
     __slots__ = ("_version", "numIPUs", "tilesPerIPU")

@@ -54,8 +54,8 @@ class Engine:
         Other options of C++ are listed once in the log.
 
     Raises:
-      poplar_error: by its kinds, for what `engine_checks` and `tile_memory` find, and for options
-        that C++ does not have.
+      poplar_error: an error that `engine_checks` or `tile_memory` finds, or an option that C++
+        does not have.
     """
 
     def __init__(self, graph: Graph, programs: Any, options: Mapping[str, str] | None = None):
@@ -72,7 +72,7 @@ class Engine:
         self._compiled: dict[int, _CompiledProgram] = {}
         self._written = WrittenElements(graph)
         self._state: State = initial_state(graph)
-        # The programs of which a run reads, and newly writes, no unwritten element.
+        # Programs whose runs read only written elements, and write no others.
         self._checked: set[int] = set()
         self._is_loaded = False
 
@@ -91,8 +91,8 @@ class Engine:
         """Runs one of the programs.
 
         Args:
-          index: its place in the list of programs.
-          debugName: a name for this run; ignored by Poplar's results, and here.
+          index: its index in the list of programs.
+          debugName: a name for this run, which is ignored.
 
         Raises:
           stream_connection_error: a stream that is not connected.
@@ -118,7 +118,7 @@ class Engine:
         except jax.errors.JaxRuntimeError as error:
             raise explain_failure(error, self._lowering.steps.all_groups()) or error from None
         except CallbackError as error:
-            # What the host's side of a step refuses, such as a row of a remote buffer.
+            # The host's side of a step has failed, for a row that a remote buffer lacks.
             if isinstance(error.__cause__, poplar_error):
                 raise error.__cause__ from None
             raise

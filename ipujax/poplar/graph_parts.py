@@ -28,11 +28,12 @@ class Variable:
     Attributes:
       name: the user's name, or one of ours.
       number: its index among the variables.
-      start: its first element's number.
-      size: how many there are.
+      start: the number of its first element.
+      size: the number of its elements.
       type: the element type.
-      values: of a constant, its elements; None for a variable.
-      category: of reports: "variables", "constants", or "vertex_state" for vertices' plain fields.
+      values: the elements of a constant; None for a variable.
+      category: its category in reports: "variables", "constants", or "vertex_state" for vertices'
+        plain fields.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Vertex:
 
     Attributes:
       compute_set: the set that it belongs to.
-      codelet: its kind.
+      codelet: the vertex type.
       number: its index in the compute set.
       where: the user's line.
       connections: tensors by field, flat for a vector of vectors.
@@ -114,7 +115,7 @@ class FieldRef:
     Attributes:
       vertex: the vertex.
       field: its name.
-      index: its place in a vector of fields; None for all of it.
+      index: its index in a vector of fields; None for the whole vector.
     """
 
     vertex: Vertex
@@ -146,10 +147,10 @@ class DataStream:
     """A stream between the host and the device.
 
     Attributes:
-      name: by which the host connects it.
+      name: the name by which the host connects it.
       type: the element type.
-      size: elements of one transfer.
-      to_device: the direction.
+      size: the number of elements of one transfer.
+      to_device: whether it goes to the device.
     """
 
     name: str
@@ -182,11 +183,11 @@ class RemoteBuffer:
     """Rows of elements in streaming memory.
 
     Attributes:
-      handle: by which the host names it.
+      handle: the host's name for it.
       number: its index among the remote buffers.
       type: the element type.
       size: elements of a row.
-      repeats: how many rows there are.
+      repeats: the number of rows.
     """
 
     handle: str

@@ -45,7 +45,7 @@ def write_values(
       graph: the graph.
       arrays: the variables, 1-d, by their numbers.
       elements: element numbers, 1-d.
-      values: as many, of the variables' type or of another one of that size.
+      values: as many values, of the variables' type or another type of its size.
     """
     for number in variables_of(graph, elements):
         is_inside, indices = _find_inside(graph, number, elements)

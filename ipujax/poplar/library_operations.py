@@ -45,15 +45,15 @@ def add_elementwise(
     Args:
       graph: the graph.
       prog: the sequence.
-      name: of the operation.
-      function: of arrays, or of the numbers that are given as such.
+      name: the operation's name in reports.
+      function: a function of the operands: arrays for tensors, and numbers as they are.
       operands: tensors, whose shapes broadcast, and numbers.
       out: the tensor to write; a new one by default, on the tiles of the first operand that has
         the output's shape.
       in_place: whether the first operand is written.
       keeps_type: whether the result must be of the type of the first tensor, or BOOL.
-      cycles: cycles of a tile for so many elements, launch not counted; those of the planner's
-        formulas by default.
+      cycles: number of elements -> cycles of a tile without the launch; by the planner's formulas
+        by default.
     """
     tensors, call = _split_operands(graph, prog, operands, function)
     out = tensors[0] if in_place else out
@@ -77,7 +77,7 @@ def add_elementwise(
         value = jax.numpy.broadcast_to(call(*arrays), shape)
         return [value.astype(out.type.dtype)]
 
-    def of_tile(count: int) -> float:
+    def planner_cycles(count: int) -> float:
         avals = [
             jax.ShapeDtypeStruct((count,) if tensor.numElements() > 1 else (), tensor.type.dtype)
             for tensor in tensors
@@ -85,7 +85,7 @@ def add_elementwise(
         chip = graph.getTarget().chip
         return max(0, tile_cycles_of(lambda arrays: call(*arrays), avals, chip) - LAUNCH_CYCLES)
 
-    prog.add(Operation(name, run, tensors, [out], cycles or of_tile))
+    prog.add(Operation(name, run, tensors, [out], cycles or planner_cycles))
     return out
 
 
@@ -103,8 +103,8 @@ def add_planned(
     Args:
       graph: the graph.
       prog: the sequence.
-      name: of the operation.
-      function: of arrays and numbers -> an array, or several.
+      name: the operation's name in reports.
+      function: a function of arrays and numbers that returns an array, or several.
       operands: tensors and numbers.
       outs: the tensors to write; for None, and where there are none, new ones are spread linearly.
     """

@@ -15,7 +15,7 @@ from jax import lax
 
 from ipujax.operators import cycles_of_function, run_branch
 from ipujax.poplar import program as programs
-from ipujax.poplar.element_access import State, read_elements, write_elements
+from ipujax.poplar.element_access import State, write_elements
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.lower_steps import Step, StepLowering, key_of_buffer
 from ipujax.poplar.stream_connections import StreamConnections
@@ -99,7 +99,7 @@ class ProgramLowering:
             low, high = variables[CLOCK]
             return jnp.stack([low + cycles, high + (low + cycles < low).astype(jnp.uint32)])
 
-        return {**state, CLOCK: self.steps.run_free(advance, [CLOCK], state)}
+        return {**state, CLOCK: self.steps.run_function(advance, [CLOCK], state)}
 
     def _cycles_of(self, program: Step) -> int:
         if id(program) not in self._cycles:
@@ -137,48 +137,42 @@ class ProgramLowering:
             return write_elements(self.graph, variables, elements, cycles)[number]
 
         keys, operands = [_EARLIER_CLOCK, CLOCK, number], {**state, _EARLIER_CLOCK: earlier_clock}
-        return {**state, number: self.steps.run_free(write, keys, operands)}
+        return {**state, number: self.steps.run_function(write, keys, operands)}
 
     # --- control ----------------------------------------------------------------------------------
 
     def _run_control(self, program: programs.Program, state: State) -> State:
-        """Runs loops and branches, with the arrays that they write as their variables."""
+        """Runs a loop or a branch, whose variables are the arrays that it writes."""
         written = self.keys_written_by(program)
+        initial_values = [state[key] for key in written]
+
+        def state_with(values: list[jax.Array]) -> State:
+            return {**state, **dict(zip(written, values, strict=True))}
 
         def body_of(part: programs.Program) -> _Body:
             def run(values: list[jax.Array]) -> list[jax.Array]:
-                state_after = self.run(part, {**state, **dict(zip(written, values, strict=True))})
+                state_after = self.run(part, state_with(values))
                 return [state_after[key] for key in written]
 
             return run
 
-        values = self._run_bodies(program, body_of, written, state)
-        return {**state, **dict(zip(written, values, strict=True))}
-
-    def _run_bodies(
-        self,
-        program: programs.Program,
-        body_of: Callable[[programs.Program], _Body],
-        written: list[int],
-        state: State,
-    ) -> list[jax.Array]:
-        initial_values = [state[key] for key in written]
-
         def read_control(
             tensor: Tensor, convert: Callable[[jax.Array], jax.Array], values: list[jax.Array]
         ) -> jax.Array:
-            current_state = {**state, **dict(zip(written, values, strict=True))}
-            return self._read_control(tensor, convert, current_state)
+            """Returns the condition or index that a tensor of one element stands for."""
+            return self.steps.read_tensor(
+                tensor, state_with(values), lambda array: convert(array.reshape(()))
+            )
 
         match program:
             case programs.Repeat():
                 run = body_of(program.body)
-                return lax.fori_loop(
+                results = lax.fori_loop(
                     0, program.count, lambda _, values: run(values), initial_values
                 )
             case programs.RepeatWhile():
                 condition, run = body_of(program.condition), body_of(program.body)
-                return lax.while_loop(
+                results = lax.while_loop(
                     lambda values: read_control(
                         program.predicate, lambda flag: (flag != 0) == program.goes_on, values
                     ),
@@ -190,21 +184,11 @@ class ProgramLowering:
                 index = read_control(
                     program.predicate, lambda flag: jnp.int32(flag != 0), initial_values
                 )
-                return run_branch(index, bodies, initial_values)
+                results = run_branch(index, bodies, initial_values)
             case programs.Switch():
                 bodies = [body_of(part) for part in program.parts()]
                 index = read_control(program.control, program.find_case, initial_values)
-                return run_branch(index, bodies, initial_values)
+                results = run_branch(index, bodies, initial_values)
             case _:
                 raise NotImplementedError(f"{type(program).__name__} is not there yet")
-
-    def _read_control(
-        self, tensor: Tensor, convert: Callable[[jax.Array], jax.Array], state: State
-    ) -> jax.Array:
-        """Returns the condition or index that a tensor of one element stands for."""
-
-        def read(variables: State) -> jax.Array:
-            dtype = tensor.type.dtype
-            return convert(read_elements(self.graph, variables, tensor.elements, dtype).reshape(()))
-
-        return self.steps.run_free(read, self.steps.variables([tensor.elements]), state)
+        return state_with(results)

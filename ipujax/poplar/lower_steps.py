@@ -36,12 +36,12 @@ OnDevice: TypeAlias = programs.Execute | programs.Copy | programs.Operation
 FREE = Superstep(name="")
 """The cost of the program's own control: none, as the model does not count it."""
 
-_FIRST_BUFFER = -2  # the key of the first remote buffer in a state; variables have 0 and above
+_FIRST_BUFFER_KEY = -2  # in a state; variables have the keys 0 and above, the clock has -1
 
 
 def key_of_buffer(buffer: RemoteBuffer) -> int:
     """Returns the key under which a state holds a remote buffer, [repeats * elements]."""
-    return _FIRST_BUFFER - buffer.number
+    return _FIRST_BUFFER_KEY - buffer.number
 
 
 def is_planned(graph: Graph, program: programs.Program) -> bool:
@@ -58,10 +58,10 @@ class StepLowering:
 
     Attributes:
       graph: the graph.
-      streams: the host's side of its streams.
-      unplaced: of a graph within a function of JAX, the numbers of variables that nobody has
-        mapped, which the planner may put elsewhere; None for a graph with an engine, which counts
-        its memory itself, or with operations whose results the planner lays out.
+      streams: the host's connections of its streams.
+      unplaced: the variables of a graph in `poplar.call` that the user has not mapped, by their
+        numbers: the planner may map them. None for a graph with an engine, which counts its memory
+        itself, or with operations whose results the planner lays out.
     """
 
     def __init__(
@@ -156,14 +156,13 @@ class StepLowering:
         """Returns the state after a step, called while JAX traces."""
         match program:
             case programs.PrintTensor():
-                values = self._read(program, program.tensor, state)
-                title = program.title
-                io_callback(functools.partial(_print, title), None, values, ordered=True)
+                values = self.read_tensor(program.tensor, state, cost=self.cost_of(program))
+                io_callback(functools.partial(_print, program.title), None, values, ordered=True)
                 return state
             case programs.Copy(dst=DataStream() as stream):
-                values = self._read(program, program.src, state).reshape(-1)
+                values = self.read_tensor(program.src, state, cost=self.cost_of(program))
                 write = functools.partial(self.streams.write_transfer, stream.name)
-                io_callback(write, None, values, ordered=True)
+                io_callback(write, None, values.reshape(-1), ordered=True)
                 return state
             case programs.Copy(src=DataStream() as stream):
                 shape = jax.ShapeDtypeStruct((stream.size,), stream.type.dtype)
@@ -177,15 +176,34 @@ class StepLowering:
                 self._check_offsets(program, state)
                 return self._run_on_device(program, state)
 
-    def run_free(
-        self, function: Callable[[State], jax.Array], numbers: Sequence[int], state: State
+    def run_function(
+        self,
+        function: Callable[[State], jax.Array],
+        keys: Sequence[int],
+        state: State,
+        cost: Superstep = FREE,
     ) -> jax.Array:
-        """Runs a function of some variables as control that costs nothing."""
+        """Runs a function of some of a state's arrays as a step; by default it costs nothing."""
 
         def run(*arrays: jax.Array) -> list[jax.Array]:
-            return [function(dict(zip(numbers, arrays, strict=True)))]
+            return [function(dict(zip(keys, arrays, strict=True)))]
 
-        return run_superstep(run, [state[number] for number in numbers], FREE)[0]
+        return run_superstep(run, [state[key] for key in keys], cost)[0]
+
+    def read_tensor(
+        self,
+        tensor: Tensor,
+        state: State,
+        convert: Callable[[jax.Array], jax.Array] = lambda array: array,
+        cost: Superstep = FREE,
+    ) -> jax.Array:
+        """Reads a tensor for the host or for control, and converts it, in a step of its own."""
+
+        def read(variables: State) -> jax.Array:
+            dtype = tensor.type.dtype
+            return convert(read_elements(self.graph, variables, tensor.elements, dtype))
+
+        return self.run_function(read, self.variables([tensor.elements]), state, cost)
 
     def _run_on_device(self, program: OnDevice, state: State) -> State:
         read, written = self.accesses(program)
@@ -292,20 +310,9 @@ class StepLowering:
         if not isinstance(program, programs.Copy) or program.offset is None:
             return
         side = program.src if isinstance(program.src, RemoteBuffer) else program.dst
-        numbers = self.variables([program.offset.elements])
-        offsets = self.run_free(lambda variables: self._offsets(program, variables), numbers, state)
+        offsets = self.read_tensor(program.offset, state, lambda offsets: offsets.reshape(-1))
         check = functools.partial(self.streams.require_rows, side, program.where)
         io_callback(check, None, offsets, ordered=True)
-
-    def _read(self, program: Step, tensor: Tensor, state: State) -> jax.Array:
-        """Returns a tensor's array for the host, in a step of the host's cost."""
-        numbers = self.variables([tensor.elements])
-
-        def read(*arrays: jax.Array) -> list[jax.Array]:
-            variables = dict(zip(numbers, arrays, strict=True))
-            return [read_elements(self.graph, variables, tensor.elements, tensor.type.dtype)]
-
-        return run_superstep(read, [state[n] for n in numbers], self.cost_of(program))[0]
 
     def _write_from_host(self, program: programs.Copy, values: jax.Array, state: State) -> State:
         numbers = self.variables([program.dst.elements])

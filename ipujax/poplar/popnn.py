@@ -131,7 +131,7 @@ def nonLinearityInputGradient(
     Args:
       graph: the graph.
       nonLinearityType: the function.
-      act: its result; of GELU, GELU_ERF and SWISH its input.
+      act: the function's result; for GELU, GELU_ERF and SWISH its input.
       outGradient: the gradient of its result.
       prog: the sequence.
       *rest: a name and options, which change nothing.

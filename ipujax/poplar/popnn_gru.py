@@ -78,7 +78,7 @@ def gruFwd(
       stateInit: the state before the first step, [batch, size].
       in_: [steps, batch, input size].
       weights: the weights.
-      intermediates: a list that gets what `gruBwdWithWU` takes, or None.
+      intermediates: a list that gets the intermediates for `gruBwdWithWU`, or None.
       prog: the sequence.
       *rest: a name, options and a planning cache, which change nothing.
     """
@@ -110,10 +110,10 @@ def gruBwdWithWU(
       params: the sizes.
       prog: the sequence.
       stateInit: the state before the first step.
-      fwdIntermediates: what `gruFwd` gave; the steps are computed again.
+      fwdIntermediates: the intermediates of `gruFwd`; the steps are computed again.
       weights: the weights.
       input: [steps, batch, input size].
-      output: what `gruFwd` returned.
+      output: the output that `gruFwd` returned.
       outputGrad: its gradient.
       inputGrad: a list that gets the gradient of the input, or None.
       *rest: a name, options and a planning cache, which change nothing.

@@ -91,7 +91,7 @@ def lstmFwd(
       stateInit: the state before the first step.
       in_: [steps, batch, input size].
       weights: the weights.
-      intermediates: a list that gets what `lstmBwdWithWU` takes, or None.
+      intermediates: a list that gets the intermediates for `lstmBwdWithWU`, or None.
       prog: the sequence.
       *rest: a name, options and a planning cache, which change nothing.
 
@@ -128,10 +128,10 @@ def lstmBwdWithWU(
       params: the sizes.
       prog: the sequence.
       stateInit: the state before the first step.
-      fwdIntermediates: what `lstmFwd` gave; the steps are computed again.
+      fwdIntermediates: the intermediates of `lstmFwd`; the steps are computed again.
       weights: the weights.
       input: [steps, batch, input size].
-      output: what `lstmFwd` returned.
+      output: the output that `lstmFwd` returned.
       outputGrad: its gradient.
       lastCellStateGrad: the gradient of the last cells, or None.
       inputGrad: a list that gets the gradient of the input, or None.

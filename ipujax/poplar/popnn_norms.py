@@ -28,7 +28,7 @@ class Norm:
     """A kind of norm.
 
     Attributes:
-      name: for reports.
+      name: its name in reports.
       split: activations -> [groups, elements of a group].
       merge: these, and the activations' shape -> activations.
     """
@@ -54,8 +54,8 @@ def group_norm(name: str, groups: int, *, is_strided: bool = True) -> Norm:
     """Returns the norm of groups of channels of each image; channel c is in group c % groups.
 
     Args:
-      name: for reports.
-      groups: how many there are.
+      name: its name in reports.
+      groups: the number of groups.
       is_strided: if False, neighbouring channels make a group instead.
     """
 
@@ -88,8 +88,8 @@ def define_functions(adjective: str, norm_of: NormOf) -> NormFunctions:
     """Returns the functions of a kind of norm: whiten, normalise, and both kinds of gradients.
 
     Args:
-      adjective: what their names begin with, such as "batch".
-      norm_of: the norm of a call.
+      adjective: the first word of their names, such as "batch".
+      norm_of: a function that returns the norm for a call.
     """
 
     def whiten(

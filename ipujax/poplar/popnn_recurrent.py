@@ -126,7 +126,7 @@ def add_backward_pass(
     Args:
       graph: the graph.
       prog: the sequence.
-      name: for reports.
+      name: the operation's name in reports.
       forward: the layer: its operands -> a tuple of results.
       operands: the input and all other operands.
       cotangents: the gradient of each result; None for zero.

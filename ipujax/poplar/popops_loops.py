@@ -29,10 +29,11 @@ def countedLoop(
 
     Args:
       graph: the graph.
-      begin: what the counter is at first; or the count.
-      end: where it ends, not included; or the body.
-      step: by how much it grows; or the name.
-      body: the counter, an UNSIGNED_INT tensor of one element -> the program.
+      begin: the counter's first value; or the count.
+      end: the value before which it ends; or the body.
+      step: the counter's increment; or the name.
+      body: a function of the counter, an UNSIGNED_INT tensor of one element, that returns the
+        program.
       debugContext: a name.
 
     Raises:

@@ -180,7 +180,7 @@ def reduceMany(
 
     Args:
       graph: the graph.
-      reductions: what is reduced.
+      reductions: the reductions.
       outputs: a tensor for each, or an empty list, which their tensors are put into.
       prog: the sequence.
       *rest: a name, and options, which change nothing.
@@ -216,7 +216,7 @@ def _add(
     if any(axis >= in_.rank() for axis in axes) or len({*axes}) != len(axes):
         raise index_error(f"reduction of {in_} over dimensions {list(dims)}", where=user_line())
     type = out_type or type_of_dtype(_natural_dtype(params.op, in_))
-    # The scale and what is updated are operands of their own, where there are any.
+    # A scale, and an output that is updated, are further operands.
     optional_operands = (params.scale, out if params.update else None)
     extra = [operand for operand in optional_operands if operand is not None]
 

@@ -183,7 +183,7 @@ def scatter(
       graph: the graph.
       operand: the tensor that is written.
       indices: whole numbers.
-      updates: what is written.
+      updates: the values that are written.
       *arguments: `indexVectorDim, updateWindowDims, insertWindowDims, scatterDimsToOperandDims,
         prog`, and a name.
     """
@@ -234,7 +234,7 @@ class TopKParams:
     """The number, order and end of the elements that `topK` selects.
 
     Attributes:
-      k: how many elements of each row.
+      k: the number of elements of each row.
       largest: the largest, or else the smallest.
       sortOrder: their order.
       stableSort: whether equal elements keep their order; here they always do.

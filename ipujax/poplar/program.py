@@ -163,12 +163,12 @@ class Operation(Program):
     """An operation of PopLibs: computes tensors with a JAX function.
 
     Args:
-      name: of the operation, for reports.
+      name: the operation's name in reports.
       function: the inputs' arrays -> an array for each output, of its shape and dtype.
       inputs: the tensors that it reads.
       outputs: the tensors that it writes; they may be inputs too.
-      cycles: of an elementwise operation, the cycles of a tile for so many elements of the output;
-        None for one whose tiles the planner chooses.
+      cycles: for an elementwise operation, number of elements on a tile -> cycles of the tile; None
+        for an operation whose tiles the planner chooses.
     """
 
     def __init__(

@@ -73,9 +73,9 @@ def copy_cost(graph: Graph, name: str, src: np.ndarray, dst: np.ndarray, size: i
     Args:
       graph: the graph.
       name: the name of the copy.
-      src: element numbers.
-      dst: as many.
-      size: bytes of an element.
+      src: the numbers of the source's elements.
+      dst: the numbers of the destination's elements, as many.
+      size: the bytes of an element.
     """
     edges = Edges(src.reshape(-1, 1), graph.tile_of[dst.reshape(-1)], size)
     moved = find_exchange(graph, [edges], inwards=True)
@@ -128,15 +128,15 @@ def planned_cost(graph: Graph, operation: Operation) -> Superstep:
         jax.ShapeDtypeStruct(tensor.elements.shape, tensor.type.dtype)
         for tensor in operation.inputs
     ]
-    # The step has a launch and a sync of its own, as the first that the planner counts.
-    own_cycles = LAUNCH_CYCLES + chip.sync_cycles
+    # The superstep itself counts the first launch and sync, so that they are taken off here.
+    launch_and_sync = LAUNCH_CYCLES + chip.sync_cycles
     cycles = cycles_of_function(lambda arrays: operation.function(*arrays), operands, chip)
     takes_part = np.repeat(np.isin(np.arange(target.ipus), ipus), target.tiles).astype(np.int64)
     return Superstep(
         name=operation.name,
         kind=operation.name,
         vertices=TileNumbers.from_array(takes_part),
-        tile_cycles=TileNumbers.from_array(max(0, cycles - own_cycles) * takes_part),
+        tile_cycles=TileNumbers.from_array(max(0, cycles - launch_and_sync) * takes_part),
         between_ipus=join_between_ipus(operand_exchange, result_exchange),
     )
 

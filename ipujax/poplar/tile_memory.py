@@ -13,7 +13,7 @@ from ipujax.poplar.graph_parts import NO_TILE
 from ipujax.poplar.lower_steps import StepLowering, is_planned
 from ipujax.report import PlacedStep, PlacedTensor
 
-_NAMED = 5  # tensors that an error names
+_MAX_NAMED_TENSORS = 5  # in an error message
 
 
 def list_tensors(graph: Graph) -> list[PlacedTensor]:
@@ -77,7 +77,7 @@ def check_memory(
     if needed[tile] <= limit:
         return
     on_tile = sorted(((int(t.bytes.flat[tile]), t.path) for t in tensors), reverse=True)
-    parts = [f"'{name}' {bytes_:,}" for bytes_, name in on_tile[:_NAMED] if bytes_]
+    parts = [f"'{name}' {bytes_:,}" for bytes_, name in on_tile[:_MAX_NAMED_TENSORS] if bytes_]
     if copy_bytes.flat[tile]:
         fullest = max(steps, key=lambda step: step.bytes.flat[tile])
         parts.append(f"copies of remote data for '{fullest.name}' {int(copy_bytes.flat[tile]):,}")

@@ -21,12 +21,12 @@ class VertexGroup:
     """Vertices that run under one `vmap`.
 
     Attributes:
-      codelet: their kind.
+      codelet: their type.
       vertices: in the order of `addVertex`.
       elements: for each connected field, element numbers [vertices, *the field's shape].
       plain: the values of plain fields, vectors aside, that all share.
       rows: for each connected field, the sizes of its rows.
-      number: its place among the groups of an engine.
+      number: its index among the groups of an engine.
     """
 
     codelet: Codelet
@@ -63,7 +63,7 @@ def group_vertices(compute_set: ComputeSet, first: int) -> list[VertexGroup]:
     groups: dict[Any, list[Vertex]] = {}
     for vertex in compute_set.vertices:
         sizes = tuple(vertex.rows[name] for name in vertex.codelet.fields)
-        # In C++ plain fields are among what vertices read and write.
+        # In C++ plain fields are connected to variables, like other fields.
         plain = _values_key(vertex) if vertex.codelet.native is None else ()
         groups.setdefault((id(vertex.codelet), sizes, plain), []).append(vertex)
     return [_make_group(tuple(vertices), first + n) for n, vertices in enumerate(groups.values())]

@@ -21,7 +21,7 @@ class VirtualGraph(Graph):
     Args:
       root: the graph that holds everything.
       tiles: int64 [this graph's tiles]: their numbers there, IPU after IPU.
-      ipus: how many IPUs they are of, the same number of tiles of each.
+      ipus: the number of IPUs that they belong to, with as many tiles each.
     """
 
     def __init__(self, root: Graph, tiles: np.ndarray, ipus: int):

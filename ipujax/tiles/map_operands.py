@@ -57,7 +57,7 @@ class MapOperands:
       vertex: the vertex that is mapped.
       arrays: the arrays among the leaves, and the tiles of the vertices.
       leaves: all leaves, with an `ArrayIndex` for each array.
-      tree: of the tuple of operands.
+      tree: the tree of the tuple of operands.
     """
 
     vertex: Vertex

@@ -25,7 +25,7 @@ def map(
       vertex: a function in JAX of one tile's arrays, or what `ipu.tiles.vertex` makes.
       *operands: pytrees. Of values on tiles the vertex on the k-th tile gets row k; other arrays it
         gets whole, and Python's numbers as they are.
-      tiles: where the vertices are; the tiles of the first value on tiles by default.
+      tiles: the tiles of the vertices; by default those of the first value on tiles.
 
     Returns:
       What the vertex returns, with values on these tiles for its arrays.

@@ -123,8 +123,8 @@ class _RowCopy:
     """A copy of rows of an array to tiles.
 
     Attributes:
-      name: of the copy.
-      rows: of each tile, the number of its row.
+      name: the copy's name.
+      rows: for each tile, the index of the row that it gets.
       tiles: the tiles.
       transpose: the cotangent of the result -> that of the array.
       source_tiles: the tiles of the array's rows; None for an array that is not on tiles.

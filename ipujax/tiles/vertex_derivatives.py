@@ -25,9 +25,9 @@ class VertexDerivative:
     """The derivative of a vertex in some of the arrays that it is mapped over.
 
     Attributes:
-      name: of the vertex.
+      name: the vertex's name.
       mapped: the arrays that the vertex is mapped over.
-      function: what it computes, for JAX to differentiate; None for a vertex in C++.
+      function: the function that JAX differentiates; None for a vertex in C++.
       results: the shapes and dtypes of its results.
       rule: the user's, of arrays without those that are closed over; None for JAX's own.
       map_function: runs a map of a function.

@@ -25,7 +25,7 @@ class Vertex:
     Attributes:
       function: in JAX, arrays of one tile -> arrays of one tile; with `source`, their shapes ->
         the shapes of the output fields.
-      name: of its compute sets; with `source`, that of the class.
+      name: the name of its compute sets; with `source`, of the class.
       cycles: as in `vertex`; None for the planner's estimate.
       threads: 1 or 6.
       state: the first parameters, which are kept per tile.
