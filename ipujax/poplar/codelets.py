@@ -59,13 +59,12 @@ class Field:
     def __str__(self) -> str:
         if self.is_plain:
             return f"Vector<{self.type}>"
-        element_text = (
-            f"Vector<{self.type}>" if self.rank and not self.has_scalar_rows else self.type
-        )
+        is_scalar = not self.rank or self.has_scalar_rows
+        element = self.type if is_scalar else f"Vector<{self.type}>"
         kind = (
             "InOut" if self.is_read and self.is_written else "Input" if self.is_read else "Output"
         )
-        return f"Vector<{kind}<{element_text}>>" if self.rank == 2 else f"{kind}<{element_text}>"
+        return f"Vector<{kind}<{element}>>" if self.rank == 2 else f"{kind}<{element}>"
 
 
 class Input:

@@ -176,18 +176,23 @@ def _note_option(name: str, option: str) -> None:
     get_logger().info("option %r of PopLibs' %s changes nothing here", option, name)
 
 
-def require_program_index(
-    name: str, arguments: Sequence[Any], allowed_indices: Sequence[int]
-) -> int:
-    """Returns the index of the program among arguments, which tells overloads apart."""
-    program_indices = [
-        i for i, argument in enumerate(arguments) if isinstance(argument, ProgramSequence)
-    ]
-    if not program_indices or program_indices[0] not in allowed_indices:
+def split_at_program(
+    name: str, arguments: tuple[Any, ...], operand_counts: Sequence[int]
+) -> tuple[tuple[Any, ...], ProgramSequence, tuple[Any, ...]]:
+    """Returns the operands of an overloaded function, its program, and the arguments after that.
+
+    Args:
+      name: the function's name.
+      arguments: its arguments.
+      operand_counts: how many operands may come before the program, by overload.
+    """
+    programs = (i for i, argument in enumerate(arguments) if isinstance(argument, ProgramSequence))
+    count = next(programs, -1)
+    if count not in operand_counts:
         raise check.type_error(
             f"{name} does not have the right arguments", f"help(...) of {name} lists them"
         )
-    return program_indices[0]
+    return arguments[:count], arguments[count], arguments[count + 1 :]
 
 
 def _add_output(graph: Graph, name: str, aval: Any, like: Tensor | None) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ipujax.poplar.exceptions import check
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import require_program_index
+from ipujax.poplar.library_operations import split_at_program
 from ipujax.poplar.popnn_norms import (
     BATCH_NORM,
     add_affine,
@@ -34,8 +34,8 @@ def batchNormalise(graph: Graph, acts: Tensor, *arguments: Any) -> Any:
     Returns:
       The norm and the whitened activations, which gradients need; of the second form the norm.
     """
-    program_index = require_program_index("batchNormalise", arguments, (2, 4))
-    if program_index > 2:
+    operands, prog, trailing_arguments = split_at_program("batchNormalise", arguments, (2, 4))
+    if len(operands) == 4:
         return _normalise(graph, acts, *arguments)
-    factors, addend, prog, *trailing_arguments = arguments
+    factors, addend = operands
     return add_affine(graph, BATCH_NORM, acts, factors, addend, prog, trailing_arguments)

@@ -17,7 +17,7 @@ from jax import lax
 
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import add_planned, read_title, require_program_index
+from ipujax.poplar.library_operations import add_planned, read_title, split_at_program
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.user_lines import user_line
@@ -117,9 +117,10 @@ def define_functions(adjective: str, norm_of: NormOf) -> NormFunctions:
           *arguments: `iStdDev, gamma, prog`, or `mean, iStdDev, gamma, prog`; and a type, a name
             and options.
         """
-        program_index = require_program_index(f"{adjective}NormGradients", arguments, (2, 3))
-        *mean, deviation, gamma, prog = arguments[: program_index + 1]
-        trailing_arguments = arguments[program_index + 1 :]
+        operands, prog, trailing_arguments = split_at_program(
+            f"{adjective}NormGradients", arguments, (2, 3)
+        )
+        *mean, deviation, gamma = operands
         norm = norm_of(acts, deviation, trailing_arguments)
         if mean:
             acts = add_whiten(graph, norm, acts, mean[0], deviation, prog, trailing_arguments)
@@ -136,9 +137,9 @@ def define_functions(adjective: str, norm_of: NormOf) -> NormFunctions:
           gradsIn: the gradient of the norm.
           *arguments: `prog`, or `mean, iStdDev, prog`; and a type, a name and options.
         """
-        program_index = require_program_index(f"{adjective}NormParamGradients", arguments, (0, 2))
-        prog, trailing_arguments = arguments[program_index], arguments[program_index + 1 :]
-        statistics = arguments[:program_index]
+        statistics, prog, trailing_arguments = split_at_program(
+            f"{adjective}NormParamGradients", arguments, (0, 2)
+        )
         norm = norm_of(acts, statistics[1] if statistics else None, trailing_arguments)
         if statistics:
             mean, deviation = statistics

@@ -14,7 +14,7 @@ from jax import lax
 from ipujax.poplar.element_types import Type, require_type
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import add_planned, read_title, require_program_index
+from ipujax.poplar.library_operations import add_planned, read_title, split_at_program
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.user_lines import user_line
@@ -145,13 +145,12 @@ def poolInputGradient(graph: Graph, params: PoolParams, *arguments: Any) -> Tens
         nothing; and a name and options.
     """
     is_max = params.poolingType is PoolingType.MAX
-    program_index = require_program_index("poolInputGradient", arguments, (4,) if is_max else (2,))
-    prog, title = (
-        arguments[program_index],
-        read_title("poolGradient", arguments[program_index + 1 :]),
+    operands, prog, trailing_arguments = split_at_program(
+        "poolInputGradient", arguments, (4,) if is_max else (2,)
     )
+    title = read_title("poolGradient", trailing_arguments)
     if is_max:
-        in_, _, gradient, is_scaled = arguments[:4]
+        in_, _, gradient, is_scaled = operands
         _require_input(params, in_)
         if check.require_flag(is_scaled, "useScaledGradient"):
             raise NotImplementedError("scaled gradients of max pooling are not there")
@@ -161,7 +160,7 @@ def poolInputGradient(graph: Graph, params: PoolParams, *arguments: Any) -> Tens
     shape, dtype = tuple(params.input_shape), params.dType.dtype
     return add_planned(
         graph, prog, title,
-        lambda g: _pull_back(params, jnp.zeros(shape, dtype), g), [arguments[1]],
+        lambda g: _pull_back(params, jnp.zeros(shape, dtype), g), [operands[1]],
     )[0]  # fmt: skip
 
 

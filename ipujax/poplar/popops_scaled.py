@@ -15,7 +15,7 @@ from ipujax.poplar.graph import Graph
 from ipujax.poplar.library_operations import (
     add_elementwise,
     read_title,
-    require_program_index,
+    split_at_program,
     title_of,
 )
 from ipujax.poplar.program import Sequence
@@ -42,10 +42,9 @@ def scaledSubtractFrom(graph: Graph, *arguments: Any) -> None:
 
 
 def _add_scaled(graph: Graph, name: str, arguments: tuple[Any, ...], *, sign: int) -> None:
-    program_index = require_program_index(name, arguments, (3, 4))
-    prog, title = arguments[program_index], read_title(name, arguments[program_index + 1 :])
-    has_scale_a = program_index == 4
-    a, scale_a, b, scale_b = arguments[:4] if has_scale_a else (arguments[0], 1, *arguments[1:3])
+    operands, prog, trailing_arguments = split_at_program(name, arguments, (3, 4))
+    has_scale_a = len(operands) == 4
+    a, scale_a, b, scale_b = operands if has_scale_a else (operands[0], 1, *operands[1:])
     for tensor in (a, b):
         check.require_instance(tensor, Tensor, "A and B")
     if a.shape() != b.shape():
@@ -67,8 +66,10 @@ def _add_scaled(graph: Graph, name: str, arguments: tuple[Any, ...], *, sign: in
             is_axpby=has_scale_a,
             sign=sign,
         )
-    operands = [a, scale_a, b, scale_b]
-    add_elementwise(graph, prog, title, compute, operands, in_place=True, cycles=cycles)
+    title = read_title(name, trailing_arguments)
+    add_elementwise(
+        graph, prog, title, compute, [a, scale_a, b, scale_b], in_place=True, cycles=cycles
+    )
 
 
 def scaled_add_cycles(

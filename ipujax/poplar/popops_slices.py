@@ -20,7 +20,7 @@ from ipujax.poplar.library_operations import (
     PlanningCache,
     add_planned,
     read_title,
-    require_program_index,
+    split_at_program,
     title_of,
 )
 from ipujax.poplar.program import Sequence
@@ -155,15 +155,15 @@ def gather(graph: Graph, input: Tensor, indices: Tensor, *arguments: Any) -> Ten
         `indexVectorDim, offsetDims, sliceSizes, collapsedSliceDims, startIndexMap, prog`; and
         a name, and options, which change nothing.
     """
-    program_index = require_program_index("gather", arguments, (1, 5))
-    prog, name = arguments[program_index], read_title("gather", arguments[program_index + 1 :])
-    if program_index == 1:
-        axis = check.require_integer(arguments[0], "axis", at_least=0)
+    parameters, prog, trailing_arguments = split_at_program("gather", arguments, (1, 5))
+    name = read_title("gather", trailing_arguments)
+    if len(parameters) == 1:
+        axis = check.require_integer(parameters[0], "axis", at_least=0)
         return add_planned(
             graph, prog, name, lambda x, i: jnp.take(x, i.astype(int), axis=axis, mode="clip"),
             [input, indices],
         )[0]  # fmt: skip
-    index_dim, offset_dims, sizes, collapsed, start_map = arguments[:5]
+    index_dim, offset_dims, sizes, collapsed, start_map = parameters
     numbers = lax.GatherDimensionNumbers(tuple(offset_dims), tuple(collapsed), tuple(start_map))
 
     def compute(x: jax.Array, indices: jax.Array) -> jax.Array:
@@ -187,16 +187,15 @@ def scatter(
       *arguments: `indexVectorDim, updateWindowDims, insertWindowDims, scatterDimsToOperandDims,
         prog`, and a name.
     """
-    program_index = require_program_index("scatter", arguments, (4,))
-    index_dim, window, insert, to_operand = arguments[:4]
+    parameters, prog, trailing_arguments = split_at_program("scatter", arguments, (4,))
+    index_dim, window, insert, to_operand = parameters
     numbers = lax.ScatterDimensionNumbers(tuple(window), tuple(insert), tuple(to_operand))
 
     def compute(x: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
         return lax.scatter(x, _indices_last(indices, index_dim), updates, numbers)
 
-    name = read_title("scatter", arguments[program_index + 1 :])
-    operands = [operand, indices, updates]
-    add_planned(graph, arguments[program_index], name, compute, operands, outs=[operand])
+    name = read_title("scatter", trailing_arguments)
+    add_planned(graph, prog, name, compute, [operand, indices, updates], outs=[operand])
 
 
 def _indices_last(indices: jax.Array, index_dim: int) -> jax.Array:
@@ -307,17 +306,20 @@ def topKKeyValue(
 @check.guard
 def sort(graph: Graph, t: Tensor, dim: int, prog: Sequence, debugContext: str = "") -> Tensor:
     """Adds a sort along a dimension, the smallest first, and returns its tensor."""
-    dim = _require_dim(t, dim)
-    name = title_of("sort", debugContext)
-    return add_planned(graph, prog, name, lambda x: jnp.sort(x, axis=dim), [t])[0]
+    return _add_sort(graph, t, dim, prog, debugContext, None)
 
 
 @check.guard
 def sortInPlace(graph: Graph, t: Tensor, dim: int, prog: Sequence, debugContext: str = "") -> None:
     """Adds a program that sorts a tensor along a dimension."""
-    dim = _require_dim(t, dim)
-    name = title_of("sort", debugContext)
-    add_planned(graph, prog, name, lambda x: jnp.sort(x, axis=dim), [t], outs=[t])
+    _add_sort(graph, t, dim, prog, debugContext, t)
+
+
+def _add_sort(
+    graph: Graph, t: Tensor, dim: int, prog: Sequence, name: str, out: Tensor | None
+) -> Tensor:
+    dim, title = _require_dim(t, dim), title_of("sort", name)
+    return add_planned(graph, prog, title, lambda x: jnp.sort(x, axis=dim), [t], outs=[out])[0]
 
 
 @check.guard
