@@ -110,6 +110,16 @@ def make_ipu_vertex_inout_info(name: str, aval: Any, vertex_dim2: int = 0) -> Ip
     return make_ipu_vertex_io_info(name, IpuVertexIOType.InOut, aval, vertex_dim2)
 
 
+def make_elementwise_fields(
+    p: Any, aval: Any, result: Any, input_name: str, inout_name: str
+) -> tuple[IpuVertexIOInfo, IpuVertexIOInfo]:
+    """Describes an elementwise vertex's first operand and its result: one field if in place."""
+    if primitive_num_inout_alias_args(p):
+        operand = make_ipu_vertex_inout_info(inout_name, aval)
+        return operand, make_ipu_vertex_inout_info(inout_name, result)
+    return make_ipu_vertex_in_info(input_name, aval), make_ipu_vertex_out_info("out", result)
+
+
 def make_ipu_vertex_inputs(
     inavals: Mapping[str, Any],
     inout_names: set[str] = frozenset(),  # type: ignore[assignment]

@@ -18,6 +18,7 @@ from ipujax.tessellate.core.tile_interpreter import (
 )
 from ipujax.tessellate.core.tile_interpreter_primitives import (
     IpuTileMapEquation,
+    make_elementwise_fields,
     make_ipu_vertex_attributes,
     make_ipu_vertex_in_info,
     make_ipu_vertex_inout_info,
@@ -70,20 +71,15 @@ def ipu_binary_primitive_translation(
     left_aval, right_aval = inavals
     name = p.name.removesuffix("_inplace")
     is_in_place = primitive_num_inout_alias_args(p) > 0
-    result = jax.ShapeDtypeStruct(
-        left_aval.shape, bool if name in _COMPARISONS else left_aval.dtype
-    )
-    if is_in_place:
-        first_field, result_name = make_ipu_vertex_inout_info("in1Out", left_aval), "in1Out"
-    else:
-        first_field, result_name = make_ipu_vertex_in_info("in1", left_aval), "out"
-    describe = make_ipu_vertex_inout_info if is_in_place else make_ipu_vertex_out_info
+    dtype = bool if name in _COMPARISONS else left_aval.dtype
+    result = jax.ShapeDtypeStruct(left_aval.shape, dtype)
+    first, output = make_elementwise_fields(p, left_aval, result, "in1", "in1Out")
     return IpuTileMapEquation(
         vname=make_binary1d_vertex_fullname(_OPERATIONS[name], left_aval.dtype, is_in_place),
         pname=p.name,
         tiles=tiles,
-        inputs_info=[first_field, make_ipu_vertex_in_info("in2", right_aval)],
-        outputs_info=[describe(result_name, result)],
+        inputs_info=[first, make_ipu_vertex_in_info("in2", right_aval)],
+        outputs_info=[output],
     )
 
 
