@@ -57,9 +57,9 @@ _MAX_ALIGNMENT_BITS = 63
 
 # The values of poplar::Access that read a field, and those that write it.
 _READS, _WRITES = (0, 2), (1, 2)
-_WIDE = {"DOUBLE": np.float64, "LONGLONG": np.int64, "UNSIGNED_LONGLONG": np.uint64}
+_WIDE_DTYPES = {"DOUBLE": np.float64, "LONGLONG": np.int64, "UNSIGNED_LONGLONG": np.uint64}
 _FAILURE = re.compile(
-    r" (?P<what>writes outside of|accesses by vectors, and not aligned,) "
+    r" (?P<problem>writes outside of|accesses by vectors, and not aligned,) "
     r"field '(?P<field>.*?)' \(vertex (?P<vertex>\d+) of group (?P<group>\d+)\)"
 )
 
@@ -338,7 +338,7 @@ def _make_connected_field(
 
 def _make_plain_field(description: Mapping[str, Any]) -> PlainField:
     type = getattr(element_types, description["type"], None)
-    dtype = np.dtype(_WIDE.get(description["type"], type.dtype if type else np.uint8))
+    dtype = np.dtype(_WIDE_DTYPES.get(description["type"], type.dtype if type else np.uint8))
     count = description["bytes"] // dtype.itemsize
     shape = (count,) if description["is_array"] or count > 1 else ()
     default = np.frombuffer(bytes.fromhex(description["default"]), dtype).reshape(shape)
@@ -386,11 +386,11 @@ def _begins_at_word(group: VertexGroup, name: str) -> bool:
     element_bytes = group.codelet.fields[name].type.size
     if element_bytes % WORD_BYTES == 0:
         return True
-    ends = np.cumsum((0, *group.rows[name]))[:-1]
+    row_begins = np.cumsum((0, *group.rows[name]))[:-1]
     elements = group.elements[name].reshape(len(group.vertices), -1)
-    first = elements[:, ends[ends < elements.shape[1]]].reshape(-1)
+    row_starts = elements[:, row_begins[row_begins < elements.shape[1]]].reshape(-1)
     graph = group.vertices[0].compute_set.graph
-    numbers = np.searchsorted(graph.starts, first, side="right") - 1
+    numbers = np.searchsorted(graph.starts, row_starts, side="right") - 1
     for number in np.unique(numbers):
         variable = graph.variables[number]
         tiles = graph.tile_of[variable.start : variable.start + variable.size]
@@ -398,8 +398,8 @@ def _begins_at_word(group: VertexGroup, name: str) -> bool:
         begins = np.searchsorted(tiles[order], tiles[order])
         offsets = np.empty(variable.size, np.int64)
         offsets[order] = np.arange(variable.size) - begins
-        of_rows = offsets[first[numbers == number] - variable.start]
-        if (of_rows * element_bytes % WORD_BYTES).any():
+        row_offsets = offsets[row_starts[numbers == number] - variable.start]
+        if (row_offsets * element_bytes % WORD_BYTES).any():
             return False
     return True
 
@@ -411,7 +411,7 @@ def explain_failure(error: Exception, groups: Iterable[VertexGroup]) -> poplar_e
     group = next(candidate for candidate in groups if candidate.number == int(match["group"]))
     vertex = group.vertices[int(match["vertex"])]
     tensor = vertex.connections.get(match["field"], "a value of its own")
-    if "aligned" in match["what"]:
+    if "aligned" in match["problem"]:
         return graph_program_compilation_error(
             f"{vertex} on tile {vertex.tile} reads or writes field '{match['field']}', {tensor}, "
             "with vectors that are wider than it is aligned to",

@@ -19,7 +19,7 @@ _TOKEN = re.compile(
     re.MULTILINE,
 )
 _LINE_MARKER = re.compile(r'#(?:line)? (\d+) "((?:\\.|[^"])*)"([ \d]*)')
-_SYSTEM = "3"
+_SYSTEM_HEADER = "3"  # the flag of a system header in a line marker
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _NO_MEMBER = {"using", "typedef", "static", "friend", "template", "enum", "class", "struct"}
 _ACCESS = {"public", "private", "protected"}
@@ -82,7 +82,7 @@ def read_tokens(preprocessed: str) -> list[Token]:
         elif match["line"]:
             if marker := _LINE_MARKER.match(match["line"]):
                 file, line = marker[2], int(marker[1]) - 1
-                is_system = _SYSTEM in marker[3].split() or file.startswith("<")
+                is_system = _SYSTEM_HEADER in marker[3].split() or file.startswith("<")
         elif not is_system:
             tokens.append(Token(match[0], file, line))
     return tokens

@@ -78,10 +78,10 @@ def write_elements(
     owners = np.searchsorted(graph.starts, flat, side="right") - 1
     changed: State = {}
     for number in numbers:
-        chosen = np.flatnonzero(owners == number)
-        indices = flat[chosen] - graph.starts[number]
-        part = _reinterpret(_take(values, chosen), state[number].dtype)
-        changed[number] = _put(state[number], indices, part)
+        positions = np.flatnonzero(owners == number)
+        indices = flat[positions] - graph.starts[number]
+        variable_values = _reinterpret(_take(values, positions), state[number].dtype)
+        changed[number] = _put(state[number], indices, variable_values)
     return changed
 
 
@@ -120,15 +120,15 @@ def _find_view(indices: np.ndarray) -> tuple[int, list[int], list[int]] | None:
     squeezed = indices.squeeze()
     start, axes = int(squeezed.flat[0]), range(squeezed.ndim)
     steps = [int(np.moveaxis(squeezed, axis, 0)[1].flat[0]) - start for axis in axes]
-    in_memory = sorted(axes, key=lambda axis: -steps[axis])
+    axes_in_memory_order = sorted(axes, key=lambda axis: -steps[axis])
     expected = 1
-    for axis in reversed(in_memory):
+    for axis in reversed(axes_in_memory_order):
         if steps[axis] != expected:
             return None
         expected *= squeezed.shape[axis]
     contiguous = np.arange(start, start + squeezed.size)
-    extents = [squeezed.shape[axis] for axis in in_memory]
-    order = [in_memory.index(axis) for axis in axes]
+    extents = [squeezed.shape[axis] for axis in axes_in_memory_order]
+    order = [axes_in_memory_order.index(axis) for axis in axes]
     if not np.array_equal(contiguous.reshape(extents).transpose(order), squeezed):
         return None
     return start, extents, order

@@ -80,7 +80,7 @@ def read_engine_settings(options: Any) -> EngineSettings:
     except ConfigError as error:
         raise poplar_error(str(error), where=user_line()) from error
     if without_effect:
-        _list_options(tuple(sorted(without_effect)))
+        _log_options_without_effect(tuple(sorted(without_effect)))
     return EngineSettings(
         _require_one_of(texts, READ_UNWRITTEN, "error", ("error", "zero")) == "zero",
         _require_one_of(texts, _ALLOW_OUT_OF_MEMORY, "false", ("true", "false")) == "true",
@@ -103,5 +103,5 @@ def _require_one_of(
 
 
 @functools.cache
-def _list_options(names: tuple[str, ...]) -> None:
+def _log_options_without_effect(names: tuple[str, ...]) -> None:
     get_logger().info("options of Poplar's engine that change nothing here: %s", ", ".join(names))

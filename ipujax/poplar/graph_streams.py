@@ -40,7 +40,7 @@ class StreamsOfGraph:
         """
         check.require_instance(replicatedMode, ReplicatedStreamMode, "replicatedMode")
         for name in options or {}:
-            _note_option(name)
+            _log_option(name)
         return self._add_stream(handle, elementType, numElements, to_device=True)
 
     def addDeviceToHostFIFO(
@@ -52,7 +52,7 @@ class StreamsOfGraph:
     ) -> DataStream:
         """Adds a stream to the host of so many elements a transfer; notes options in the log."""
         for name in options or {}:
-            _note_option(name)
+            _log_option(name)
         return self._add_stream(handle, elementType, numElements, to_device=False)
 
     def _add_stream(self, name: str, type: Type, size: int, *, to_device: bool) -> DataStream:
@@ -104,5 +104,5 @@ class StreamsOfGraph:
 
 
 @functools.cache
-def _note_option(name: str) -> None:
+def _log_option(name: str) -> None:
     get_logger().info("option %r of Poplar's streams changes nothing here", name)

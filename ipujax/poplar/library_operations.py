@@ -145,7 +145,7 @@ def read_title(name: str, trailing_arguments: Sequence[Any]) -> str:
             title = title_of(name, argument)
         elif isinstance(argument, Mapping):
             for option in {*argument} - _OPTIONS_WITH_EFFECT:
-                _note_option(name, str(option))
+                _log_option(name, str(option))
         elif argument is not None and not isinstance(argument, (Type, PlanningCache)):
             raise check.type_error(f"{name} takes no {argument!r} after its program")
     return title
@@ -172,7 +172,7 @@ def addCodelets(graph: Graph) -> None:
 
 
 @functools.cache
-def _note_option(name: str, option: str) -> None:
+def _log_option(name: str, option: str) -> None:
     get_logger().info("option %r of PopLibs' %s changes nothing here", option, name)
 
 

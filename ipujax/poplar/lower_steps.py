@@ -31,7 +31,7 @@ from ipujax.poplar.vertex_groups import VertexGroup, group_vertices, run_groups
 
 Step: TypeAlias = programs.Execute | programs.Copy | programs.PrintTensor | programs.Operation
 
-OnDevice: TypeAlias = programs.Execute | programs.Copy | programs.Operation
+DeviceStep: TypeAlias = programs.Execute | programs.Copy | programs.Operation
 
 FREE = Superstep(name="")
 """The cost of the program's own control: none, as the model does not count it."""
@@ -205,7 +205,7 @@ class StepLowering:
 
         return self.run_function(read, self.variables([tensor.elements]), state, cost)
 
-    def _run_on_device(self, program: OnDevice, state: State) -> State:
+    def _run_on_device(self, program: DeviceStep, state: State) -> State:
         read, written = self.accesses(program)
         overwritten = {*written}.difference(read) & self._overwritten_by(program)
         numbers = sorted({*read, *written} - overwritten)
@@ -230,7 +230,7 @@ class StepLowering:
             results = run_superstep(step, operands, cost)
         return {**state, **dict(zip(written, results, strict=True))}
 
-    def _overwritten_by(self, program: OnDevice) -> set[int]:
+    def _overwritten_by(self, program: DeviceStep) -> set[int]:
         """Returns the variables of which a step writes all elements and needs none.
 
         With an engine there are none, as all of its variables exist anyway. Outputs of codelets in
@@ -268,7 +268,7 @@ class StepLowering:
             self._placements[number] = Placement(variable.name, runs) if is_mapped else None
         return self._placements[number]
 
-    def _compute(self, program: OnDevice, state: State) -> State:
+    def _compute(self, program: DeviceStep, state: State) -> State:
         """Returns the arrays that a step on the device writes."""
         if isinstance(program, programs.Execute):
             return run_groups(self.graph, self.groups_of(program.compute_set), state)

@@ -59,7 +59,7 @@ _FUNCTIONS: dict[NonLinearityType, Callable[[jax.Array], jax.Array]] = {
     NonLinearityType.SOFTMAX: _softmax,
     NonLinearityType.SOFTMAX_STABLE: _softmax,
 }
-_OF_ROWS = (NonLinearityType.SOFTMAX, NonLinearityType.SOFTMAX_STABLE)
+_ROW_FUNCTIONS = (NonLinearityType.SOFTMAX, NonLinearityType.SOFTMAX_STABLE)
 
 
 def _softmax_gradient(y: jax.Array, g: jax.Array) -> jax.Array:
@@ -112,7 +112,7 @@ def _add_nonlinearity(
     function = _FUNCTIONS[_require_type(type)]
     check.require_instance(t, Tensor, "t")
     title = read_title(_name_of(type), trailing_arguments)
-    if type in _OF_ROWS:
+    if type in _ROW_FUNCTIONS:
         return add_planned(graph, prog, title, function, [t], outs=[t if in_place else None])[0]
     return add_elementwise(graph, prog, title, function, [t], in_place=in_place)
 
@@ -138,13 +138,13 @@ def nonLinearityInputGradient(
     """
     type = _require_type(nonLinearityType)
 
-    def of_input(x: jax.Array, g: jax.Array) -> jax.Array:
+    def gradient_of_input(x: jax.Array, g: jax.Array) -> jax.Array:
         return jax.vjp(_FUNCTIONS[type], x)[1](g)[0]
 
-    function = _GRADIENTS.get(type, of_input)
+    function = _GRADIENTS.get(type, gradient_of_input)
     title = read_title(f"{_name_of(type)}Gradient", rest)
     operands = [act, outGradient]
-    if type in _OF_ROWS:
+    if type in _ROW_FUNCTIONS:
         return add_planned(graph, prog, title, function, operands)[0]
     return add_elementwise(graph, prog, title, function, operands)
 

@@ -79,9 +79,7 @@ def group_norm(name: str, groups: int, *, is_strided: bool = True) -> Norm:
 NormOf = Callable[[Tensor, Tensor | None, Any], Norm]
 """Activations, statistics if there are any yet, a call's trailing arguments -> the norm."""
 
-NormFunctions = tuple[
-    Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any]
-]
+NormFunctions = tuple[Callable[..., Any], ...]
 
 
 def define_functions(adjective: str, norm_of: NormOf) -> NormFunctions:

@@ -106,7 +106,7 @@ def require_same_types(name: str, operands: tuple[Any, ...]) -> None:
         )
 
 
-def _forms(name: str) -> _Forms:
+def _define_forms(name: str) -> _Forms:
     """Returns the three forms of an operation: a new tensor, in place, and with an output."""
     function = OPERATIONS[name]
     count = 1 if name in UNARY else 2 if name in BINARY else 3
@@ -152,5 +152,5 @@ def _forms(name: str) -> _Forms:
     return check.guard(new), check.guard(in_place), check.guard(with_output)
 
 
-FORMS: Mapping[str, _Forms] = MappingProxyType({name: _forms(name) for name in OPERATIONS})
+FORMS: Mapping[str, _Forms] = MappingProxyType({name: _define_forms(name) for name in OPERATIONS})
 """The forms of each operation, as `popops` has them."""

@@ -91,15 +91,6 @@ def apply(name: str, *operands: Any) -> Expr:
     return Expr(lambda arrays: OPERATIONS[name](*(part.evaluate(arrays) for part in parts)))
 
 
-def _constructor(name: str, title: str) -> Callable[..., Expr]:
-    def make(*operands: Any) -> Expr:
-        return apply(name, *operands)
-
-    make.__name__ = make.__qualname__ = title
-    make.__doc__ = f"Returns the expression of `popops.{name}`."
-    return make
-
-
 def PlaceHolder(index: int) -> Expr:
     """Returns the expression of the index-th tensor that `popops.map` is given, from 1 on."""
     position = check.require_integer(index, "index", at_least=1)
@@ -127,20 +118,26 @@ def Cast(operand: Expr, type: Type) -> Expr:
     return Expr(lambda arrays: jnp.asarray(operand.evaluate(arrays)).astype(dtype))
 
 
-_1, _2, _3, _4, _5 = (PlaceHolder(place) for place in range(1, 6))
-_6, _7, _8, _9, _10 = (PlaceHolder(place) for place in range(6, 11))
+_1, _2, _3, _4, _5, _6, _7, _8, _9, _10 = map(PlaceHolder, range(1, 11))
 
-_OTHER_NAMES = {
+_CLASS_NAMES = {
     "div": "Divide", "eq": "Equal", "neq": "NotEqual", "gteq": "Gte", "lteq": "Lte",
     "logicalNot": "Not", "logicalAnd": "And", "logicalOr": "Or", "shiftLeft": "Shl",
     "shiftRight": "Shr", "shiftRightSignExtend": "ShrSE",
 }  # fmt: skip
+"""The names of PopLibs' classes that are not the operations' names with a capital."""
 
-CONSTRUCTORS = {
-    title: _constructor(name, title)
-    for name in OPERATIONS
-    for title in (_OTHER_NAMES.get(name, name[0].upper() + name[1:]),)
-}
+
+def _make_constructor(name: str) -> Callable[..., Expr]:
+    def make(*operands: Any) -> Expr:
+        return apply(name, *operands)
+
+    make.__name__ = make.__qualname__ = _CLASS_NAMES.get(name, name[0].upper() + name[1:])
+    make.__doc__ = f"Returns the expression of `popops.{name}`."
+    return make
+
+
+CONSTRUCTORS = {make.__name__: make for make in map(_make_constructor, OPERATIONS)}
 """The classes of PopLibs' operations, by name: `Add`, `Exp`, `Select`, ..."""
 
 

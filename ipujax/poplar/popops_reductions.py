@@ -53,7 +53,7 @@ _UPDATE = {
     Operation.SQUARE_ADD: jnp.add,
     Operation.LOG_ADD: jnp.logaddexp,
 }
-_SCALED = (Operation.ADD, Operation.SQUARE_ADD)
+_SCALABLE = (Operation.ADD, Operation.SQUARE_ADD)
 
 
 @check.guard
@@ -74,7 +74,7 @@ class ReduceParams:
     def __post_init__(self) -> None:
         check.require_instance(self.op, Operation, "op", "a popops.Operation")
         check.require_flag(self.update, "update")
-        if self.scale is not None and self.op not in _SCALED:
+        if self.scale is not None and self.op not in _SCALABLE:
             raise check.value_error(f"{self.op.name} takes no scale", "leave out the scale")
 
 
@@ -215,13 +215,13 @@ def _add(
     axes = tuple(check.require_integer(dim, "a dimension", at_least=0) for dim in dims)
     if any(axis >= in_.rank() for axis in axes) or len({*axes}) != len(axes):
         raise index_error(f"reduction of {in_} over dimensions {list(dims)}", where=user_line())
-    type = out_type or type_of_dtype(_natural_dtype(params.op, in_))
+    type = out_type or type_of_dtype(_default_dtype(params.op, in_))
     # A scale, and an output that is updated, are further operands.
     optional_operands = (params.scale, out if params.update else None)
     extra = [operand for operand in optional_operands if operand is not None]
 
     def compute(x: jax.Array, *operands: Any) -> jax.Array:
-        wide = x.astype(jnp.promote_types(x.dtype, type.dtype)) if params.op in _SCALED else x
+        wide = x.astype(jnp.promote_types(x.dtype, type.dtype)) if params.op in _SCALABLE else x
         result = (
             _REDUCE[params.op](wide, axis=axes) if axes else _REDUCE[params.op](wide[None], axis=0)
         )
@@ -235,6 +235,6 @@ def _add(
     return add_planned(graph, prog, name, compute, [in_, *extra], outs=[out])[0]
 
 
-def _natural_dtype(op: Operation, tensor: Tensor) -> Any:
+def _default_dtype(op: Operation, tensor: Tensor) -> Any:
     is_logical = op in (Operation.LOGICAL_AND, Operation.LOGICAL_OR)
     return jnp.bool_ if is_logical else tensor.type.dtype

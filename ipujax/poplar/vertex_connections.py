@@ -76,8 +76,8 @@ def _rows_of_connection(graph: Graph, vertex: Vertex, name: str, tensor: Any) ->
                 where=user_line(),
                 fix=f"give a tensor of {expected_rank} dimensions, or a list of tensors",
             )
-    is_scalar = declared.rank == 0 or declared.has_scalar_rows
-    for row in rows if is_scalar else ():
+    has_scalars = declared.rank == 0 or declared.has_scalar_rows
+    for row in rows if has_scalars else ():
         if row.numElements() != 1:
             raise type_error(
                 f"field '{name}' of {vertex} is a scalar, and {row} has {row.numElements()} "
