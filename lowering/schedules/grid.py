@@ -1,4 +1,4 @@
-"""Schedules drawn as text: a row for each IPU, a column for each tick."""
+"""Drawings of schedules as text: a row for each IPU, a column for each tick."""
 
 from __future__ import annotations
 

@@ -77,14 +77,14 @@ class Layout:
         return self._inputs_of_kinds[phase, stage]
 
     def runs_before(self, earlier: Kind, later: Kind) -> bool:
-        """Tells whether all that a task of a kind waits for includes one of another kind.
+        """Returns whether a task of a kind waits, directly or not, for one of another kind.
 
         Both are of one micro-batch.
         """
         return bool(self._kinds_before(later) >> self._number_of_kind(earlier) & 1)
 
     def _kinds_before(self, kind: Kind) -> int:
-        """Returns a bit for each kind that runs before one of a kind.
+        """Returns the kinds that run before one of a kind, as the bits of an integer.
 
         As ints, those of all kinds are small, though they grow with the square of the stages.
         """
