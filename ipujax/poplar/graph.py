@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from ipujax.operators import linear_tile_bounds
+from ipujax.operators import TileRuns, linear_tile_bounds
 from ipujax.poplar.codelet_table import CodeletTable
 from ipujax.poplar.codelets import make_codelet
 from ipujax.poplar.devices import Device, Target
@@ -86,7 +86,7 @@ class Graph(StreamsOfGraph):
         Args:
           type: the element type.
           shape: the extents.
-          mappingMethod: where it lies; may be left out, so that the name comes third.
+          mappingMethod: its mapping; may be left out, so that the name comes third.
           debugContext: its name.
         """
         if isinstance(mappingMethod, str):
@@ -132,7 +132,7 @@ class Graph(StreamsOfGraph):
         Args:
           *tensor: the tensor, or another type and the tensor; after it a name and a method.
           debugContext: the variable's name.
-          method: what the clone does with elements that are at several places of the tensor.
+          method: the treatment of elements that the tensor repeats.
         """
         type, like, debugContext, method = read_clone(tensor, debugContext, method)
         elements = self.require_tensor(like).elements
@@ -263,11 +263,10 @@ class Graph(StreamsOfGraph):
             )
         check.require_flag(allowExternal, "allowExternal")
         mapping: list[list[Interval]] = [[] for _ in range(self._target.getNumTiles())]
-        ends = [*(np.flatnonzero(np.diff(tiles)) + 1).tolist(), tiles.size] if tiles.size else []
         start = 0
-        for end in ends:
-            if tiles[start] != NO_TILE:
-                mapping[tiles[start]].append(Interval(start, end))
+        for tile, end in TileRuns.from_tiles(tiles).array.T.tolist():
+            if tile != NO_TILE:
+                mapping[tile].append(Interval(start, end))
             start = end
         return mapping
 
@@ -279,7 +278,7 @@ class Graph(StreamsOfGraph):
         Args:
           t: the tensor.
           regions: intervals of its flattened elements, such as `getTileMapping` gives for a tile.
-          removeAliasedIntervals: of places that are one element, keep the first alone.
+          removeAliasedIntervals: whether repeated elements are kept only once.
         """
         drops_aliases = check.require_flag(removeAliasedIntervals, "removeAliasedIntervals")
         tensor = self.require_tensor(t)

@@ -24,7 +24,7 @@ def sort_into_contiguous_regions(
     Args:
       tensor: the tensor.
       regions: intervals of its flattened elements.
-      drops_aliases: whether of several places that are one element only the first is kept.
+      drops_aliases: whether repeated elements are kept only once.
     """
     if not regions:
         return []
