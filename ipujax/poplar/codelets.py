@@ -122,6 +122,10 @@ class Codelet:
 
     NO_DEFAULT: ClassVar[Any] = inspect.Parameter.empty
 
+    def __post_init__(self) -> None:
+        for name in ("fields", "plain", "parameters"):
+            object.__setattr__(self, name, MappingProxyType(getattr(self, name)))
+
     def require_field(self, field: str) -> None:
         """Raises an error unless the codelet has a field."""
         if field not in self.fields and field not in self.plain:
@@ -196,16 +200,8 @@ def make_codelet(
         raise graph_object_creation_error(
             f"codelet '{name}' writes nothing", where=user_line(), fix="give it an Output or InOut"
         )
-    count = (lambda: float(cycles)) if isinstance(cycles, (int, float)) else cycles
-    return Codelet(
-        name,
-        function,
-        kind,
-        MappingProxyType(fields),
-        MappingProxyType(plain),
-        count,
-        MappingProxyType(parameters),
-    )
+    count_cycles = (lambda: float(cycles)) if isinstance(cycles, (int, float)) else cycles
+    return Codelet(name, function, kind, fields, plain, count_cycles, parameters)
 
 
 def _signature_of(function: Callable[..., Any], name: str) -> inspect.Signature:

@@ -297,20 +297,15 @@ def _make_codelet(
         state_bytes,
         has_loops,
     )
-    defaults = MappingProxyType(
-        {field: description.default for field, description in plain.items()}
-    )
-    names = MappingProxyType({field: field for field in (*fields, *plain)})
-    run = functools.partial(_run_batch, vertex)
     return Codelet(
-        canonical_name(name),
-        run,
-        vertex_class.kind,
-        MappingProxyType(fields),
-        defaults,
-        None,
-        names,
-        vertex,
+        name=canonical_name(name),
+        function=functools.partial(_run_batch, vertex),
+        kind=vertex_class.kind,
+        fields=fields,
+        plain={field: description.default for field, description in plain.items()},
+        cycles=None,
+        parameters={field: field for field in (*fields, *plain)},
+        native=vertex,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -61,13 +60,13 @@ class _FlatFunction:
             for n, leaf in enumerate(self.results[:first])
         }
         return poplar.Codelet(
-            self.vertex.name,
-            compute,
-            self.vertex.kind,
-            MappingProxyType(fields),
-            MappingProxyType({}),
-            cycles,
-            MappingProxyType({field: field for field in fields}),
+            name=self.vertex.name,
+            function=compute,
+            kind=self.vertex.kind,
+            fields=fields,
+            plain={},
+            cycles=cycles,
+            parameters={field: field for field in fields},
         )
 
 
