@@ -17,6 +17,7 @@ from ipujax.poplar.popnn_recurrent import (
     add_backward_pass,
     add_tensor,
     add_weights,
+    read_operands,
     require_shape,
 )
 from ipujax.poplar.popnn_recurrent import createInput as createInput
@@ -82,7 +83,7 @@ def gruFwd(
       prog: the sequence.
       *rest: a name, options and a planning cache, which change nothing.
     """
-    operands = _operands(params, stateInit, in_, weights)
+    operands = read_operands(params, in_, [stateInit], weights, GATES)
     output = add_planned(graph, prog, read_title("gruFwd", rest), _run, operands)[0]
     if intermediates is not None:
         intermediates.append(output)
@@ -123,16 +124,9 @@ def gruBwdWithWU(
     """
     check.require_instance(fwdIntermediates, (Tensor, list), "fwdIntermediates")
     require_shape(output, outputGrad.shape(), "output")
-    operands = _operands(params, stateInit, input, weights)
+    operands = read_operands(params, input, [stateInit], weights, GATES)
     title = read_title("gruBwd", rest)
     state, *weight_gradients = add_backward_pass(
         graph, prog, title, _run, operands, [outputGrad], inputGrad
     )
     return state, GruWeights(*weight_gradients)
-
-
-def _operands(params: Any, state: Tensor, in_: Tensor, weights: GruWeights) -> list[Tensor]:
-    check.require_instance(params, RecurrentParams, "params")
-    require_shape(in_, params.input_shape, "in")
-    require_shape(state, params.state_shape, "stateInit")
-    return [in_, state, *weights.operands(params, GATES)]

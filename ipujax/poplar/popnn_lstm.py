@@ -18,6 +18,7 @@ from ipujax.poplar.popnn_recurrent import (
     add_backward_pass,
     add_tensor,
     add_weights,
+    read_operands,
     require_shape,
 )
 from ipujax.poplar.popnn_recurrent import createInput as createInput
@@ -98,7 +99,8 @@ def lstmFwd(
     Returns:
       The outputs of all steps, [steps, batch, size], and the cells after the last.
     """
-    operands = _operands(params, stateInit, in_, weights)
+    states = [stateInit.output, stateInit.cellState]
+    operands = read_operands(params, in_, states, weights, GATES)
     title = read_title("lstmFwd", rest)
     output, cell = add_planned(graph, prog, title, _run, operands)
     if intermediates is not None:
@@ -142,17 +144,10 @@ def lstmBwdWithWU(
     """
     check.require_instance(fwdIntermediates, (Tensor, list), "fwdIntermediates")
     require_shape(output, outputGrad.shape(), "output")
-    operands = _operands(params, stateInit, input, weights)
+    states = [stateInit.output, stateInit.cellState]
+    operands = read_operands(params, input, states, weights, GATES)
     title, cotangents = read_title("lstmBwd", rest), [outputGrad, lastCellStateGrad]
     output_state, cell_state, *weight_gradients = add_backward_pass(
         graph, prog, title, _run, operands, cotangents, inputGrad
     )
     return LstmState(output_state, cell_state), LstmWeights(*weight_gradients)
-
-
-def _operands(params: Any, state: LstmState, in_: Tensor, weights: LstmWeights) -> list[Tensor]:
-    check.require_instance(params, RecurrentParams, "params")
-    require_shape(in_, params.input_shape, "in")
-    for tensor in (state.output, state.cellState):
-        require_shape(tensor, params.state_shape, "stateInit")
-    return [in_, state.output, state.cellState, *weights.operands(params, GATES)]

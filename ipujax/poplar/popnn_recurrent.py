@@ -112,6 +112,21 @@ def require_shape(tensor: Any, shape: AbstractSequence[int], argument: str) -> T
     return tensor
 
 
+def read_operands(
+    params: Any,
+    in_: Tensor,
+    states: AbstractSequence[Tensor],
+    weights: RecurrentWeights,
+    gates: int,
+) -> list[Tensor]:
+    """Returns a layer's input, states and weights; raises an error for shapes that do not fit."""
+    check.require_instance(params, RecurrentParams, "params")
+    require_shape(in_, params.input_shape, "in")
+    for state in states:
+        require_shape(state, params.state_shape, "stateInit")
+    return [in_, *states, *weights.operands(params, gates)]
+
+
 def add_backward_pass(
     graph: Graph,
     prog: Sequence,
