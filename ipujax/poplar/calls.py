@@ -1,4 +1,4 @@
-"""Graphs within functions of JAX."""
+"""`poplar.call`: a graph's program within a JAX function."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ipujax.poplar.lower_program import ProgramLowering
 from ipujax.poplar.lower_steps import is_planned
 from ipujax.poplar.stream_connections import StreamConnections
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 from ipujax.poplar.written_elements import WrittenElements
 
 
@@ -36,14 +36,14 @@ def call(build: Callable[..., Any], *arrays: Any) -> Any:
 
     Args:
       build: `build(graph, sequence, *tensors)` adds programs to the sequence and returns tensors:
-        one, or a pytree of them. What it does not map is mapped linearly.
-      *arrays: one for each tensor, of an element type of Poplar.
+        one, or a pytree of them. Arguments that it does not map are mapped linearly.
+      *arrays: the arrays of the tensors, of Poplar's element types.
 
     Returns:
       The arrays of the tensors that `build` returns, in the same pytree.
 
     Raises:
-      poplar_error: for what an `Engine` refuses, and for streams, which need one.
+      poplar_error: a program that an `Engine` refuses, or one with streams, which need an engine.
     """
     check.require_function(build, "build")
     graph, sequence = Graph(IPUModel().createDevice().getTarget()), programs.Sequence()
@@ -79,7 +79,7 @@ def call(build: Callable[..., Any], *arrays: Any) -> Any:
 def _check_graph(
     graph: Graph, sequence: programs.Sequence, arguments: list[Tensor], results: list[Tensor]
 ) -> None:
-    """Raises an error for what an engine refuses, and for streams."""
+    """Raises the errors of an engine, and one for streams."""
     check_programs(graph, [sequence])
     for part in sequence.walk():
         if isinstance(part, programs.Copy):
@@ -92,7 +92,7 @@ def _check_graph(
                     )
     written = WrittenElements(graph)
     for tensor in arguments:
-        written.known[tensor.elements] = True
+        written.is_written[tensor.elements] = True
     written.run(sequence)
     for tensor in results:
-        written.require(tensor.elements, "poplar.call", user_place())
+        written.require(tensor.elements, "poplar.call", user_line())

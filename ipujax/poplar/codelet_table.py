@@ -10,11 +10,11 @@ from ipujax.poplar.codelets import Codelet, make_codelet
 from ipujax.poplar.cpp_codelets import PLAIN_FIELDS, CppSource, read_source
 from ipujax.poplar.cpp_source import canonical_name
 from ipujax.poplar.exceptions import unknown_vertex_type
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 
 class CodeletTable:
-    """Codelets by name, and the texts in C++ whose templates make more of them."""
+    """A graph's codelets by name, and the C++ sources whose templates give further ones."""
 
     def __init__(self) -> None:
         self._codelets: dict[str, Codelet] = {}
@@ -41,15 +41,15 @@ class CodeletTable:
         return lines + [name for name in self.names() if name.endswith("<...>")]
 
     def add(self, src: Any, *arguments: Any, compileFlags: str = "") -> None:
-        """Adds what `Graph.addCodelets` takes."""
+        """Adds codelets from any source that `Graph.addCodelets` takes."""
         if isinstance(src, (list, tuple)):
-            for each in src:
-                self.add(each, *arguments, compileFlags=compileFlags)
+            for member in src:
+                self.add(member, *arguments, compileFlags=compileFlags)
         elif isinstance(src, Codelet):
             self._codelets[src.name] = src
         elif callable(src):
-            for each in (src, *arguments):
-                codelet = make_codelet(each)
+            for function in (src, *arguments):
+                codelet = make_codelet(function)
                 self._codelets[codelet.name] = codelet
         else:
             source = read_source(src, *arguments, compileFlags=compileFlags)
@@ -57,7 +57,7 @@ class CodeletTable:
             self._sources.append(source)
 
     def find(self, name: str) -> Codelet:
-        """Returns a codelet; that of a template with arguments is made when it is first wanted.
+        """Returns a codelet by name; instances of C++ templates are compiled when first asked for.
 
         Raises:
           unknown_vertex_type: there is none of that name.
@@ -69,7 +69,7 @@ class CodeletTable:
         if name not in self._codelets:
             raise unknown_vertex_type(
                 f"the graph has no vertex type '{name}'",
-                where=user_place(),
+                where=user_line(),
                 fix=f"call addCodelets before; known are: {', '.join(self.names()) or 'none'}",
             )
         return self._codelets[name]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ipujax.poplar.element_types import Type, require_type
 from ipujax.poplar.exceptions import check, graph_object_creation_error, unknown_field
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 if TYPE_CHECKING:
     from ipujax.poplar.cpp_codelets import CppVertex
@@ -39,7 +39,7 @@ class Field:
     """A field that is connected to a tensor.
 
     Attributes:
-      type: its element type.
+      type: the element type.
       rank: 0 for a scalar, 1 for a vector, 2 for a vector of vectors.
       is_read: whether `compute` gets the elements.
       is_written: whether it returns them.
@@ -59,11 +59,12 @@ class Field:
     def __str__(self) -> str:
         if self.is_plain:
             return f"Vector<{self.type}>"
-        inner = f"Vector<{self.type}>" if self.rank and not self.has_scalar_rows else self.type
+        is_scalar = not self.rank or self.has_scalar_rows
+        element = self.type if is_scalar else f"Vector<{self.type}>"
         kind = (
             "InOut" if self.is_read and self.is_written else "Input" if self.is_read else "Output"
         )
-        return f"Vector<{kind}<{inner}>>" if self.rank == 2 else f"{kind}<{inner}>"
+        return f"Vector<{kind}<{element}>>" if self.rank == 2 else f"{kind}<{element}>"
 
 
 class Input:
@@ -95,7 +96,7 @@ def _make_field(element_or_vector: Any, *, is_read: bool, is_written: bool) -> F
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
 class Codelet:
-    """A kind of vertex.
+    """A vertex type: its function, its fields and its cycles.
 
     Attributes:
       name: the name for `addVertex`.
@@ -104,10 +105,10 @@ class Codelet:
         cycles are the tile's.
       fields: the connected fields.
       plain: the fields with a value of their own, and their defaults.
-      cycles: fields by name -> cycles; None if nobody says.
+      cycles: fields by name -> cycles; None for the default estimate.
       parameters: for each field, the name of the function's parameter (`in_` for `in`).
-      native: of a codelet in C++, what its library has; its function takes a group of vertices and
-        the operands of all of them.
+      native: the compiled part of a codelet in C++, whose function takes a group of vertices and
+        the operands of all of them; None for a codelet in JAX.
     """
 
     name: str
@@ -121,12 +122,16 @@ class Codelet:
 
     NO_DEFAULT: ClassVar[Any] = inspect.Parameter.empty
 
+    def __post_init__(self) -> None:
+        for name in ("fields", "plain", "parameters"):
+            object.__setattr__(self, name, MappingProxyType(getattr(self, name)))
+
     def require_field(self, field: str) -> None:
-        """Raises an error for a field that it does not have."""
+        """Raises an error unless the codelet has a field."""
         if field not in self.fields and field not in self.plain:
             raise unknown_field(
                 f"vertex type '{self.name}' has no field '{field}'",
-                where=user_place(),
+                where=user_line(),
                 fix=f"its fields are {', '.join([*self.fields, *self.plain])}",
             )
 
@@ -170,7 +175,7 @@ def make_codelet(
     name: str | None = None,
     cycles: Callable[..., float] | float | None = None,
 ) -> Codelet:
-    """Returns the codelet of a function, as `codelet` says."""
+    """Returns the codelet of a function; see `codelet`."""
     check.require_function(function, "the function of a codelet")
     if (codelet := getattr(function, "poplar_codelet", None)) is not None:
         return codelet
@@ -188,23 +193,15 @@ def make_codelet(
         else:
             raise graph_object_creation_error(
                 f"parameter '{parameter.name}' of codelet '{name}' is no field",
-                where=user_place(),
+                where=user_line(),
                 fix="annotate it with Input[...], Output[...], InOut[...], or a Python type",
             )
     if not any(field.is_written for field in fields.values()):
         raise graph_object_creation_error(
-            f"codelet '{name}' writes nothing", where=user_place(), fix="give it an Output or InOut"
+            f"codelet '{name}' writes nothing", where=user_line(), fix="give it an Output or InOut"
         )
-    count = (lambda: float(cycles)) if isinstance(cycles, (int, float)) else cycles
-    return Codelet(
-        name,
-        function,
-        kind,
-        MappingProxyType(fields),
-        MappingProxyType(plain),
-        count,
-        MappingProxyType(parameters),
-    )
+    count_cycles = (lambda: float(cycles)) if isinstance(cycles, (int, float)) else cycles
+    return Codelet(name, function, kind, fields, plain, count_cycles, parameters)
 
 
 def _signature_of(function: Callable[..., Any], name: str) -> inspect.Signature:
@@ -213,6 +210,6 @@ def _signature_of(function: Callable[..., Any], name: str) -> inspect.Signature:
     except NameError as error:
         raise graph_object_creation_error(
             f"an annotation of codelet '{name}' cannot be read: {error}",
-            where=user_place(),
+            where=user_line(),
             fix="make the name global, or leave out `from __future__ import annotations`",
         ) from error

@@ -21,10 +21,10 @@ from ipujax.driver import native_code
 from ipujax.poplar import element_types
 from ipujax.poplar.codelets import Codelet, Field
 from ipujax.poplar.cpp_compiler import (
+    check_host_can_compile,
     compile_library,
     has_wide_accesses,
     preprocess,
-    refuse_what_hosts_lack,
     split_words,
 )
 from ipujax.poplar.cpp_glue import write_glue
@@ -43,7 +43,7 @@ from ipujax.poplar.exceptions import (
     poplar_error,
     type_error,
 )
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 if TYPE_CHECKING:
     from ipujax.poplar.vertex_groups import VertexGroup
@@ -52,12 +52,14 @@ PLAIN_FIELDS = "plain fields"
 """The hidden field with the bytes of the plain fields, which vertices keep from run to run."""
 
 WORD_BYTES = 4
-_MOST_WORDS = 63  # fields of which a call says whether they begin at a word, bits of a number
+# The fields of which a call says whether they begin at a word, in the bits of one integer.
+_MAX_ALIGNMENT_BITS = 63
 
-_READS, _WRITES = (0, 2), (1, 2)  # of poplar::Access
-_WIDE = {"DOUBLE": np.float64, "LONGLONG": np.int64, "UNSIGNED_LONGLONG": np.uint64}
+# The values of poplar::Access that read a field, and those that write it.
+_READS, _WRITES = (0, 2), (1, 2)
+_WIDE_DTYPES = {"DOUBLE": np.float64, "LONGLONG": np.int64, "UNSIGNED_LONGLONG": np.uint64}
 _FAILURE = re.compile(
-    r" (?P<what>writes outside of|accesses by vectors, and not aligned,) "
+    r" (?P<problem>writes outside of|accesses by vectors, and not aligned,) "
     r"field '(?P<field>.*?)' \(vertex (?P<vertex>\d+) of group (?P<group>\d+)\)"
 )
 
@@ -74,19 +76,19 @@ class CodeletFileType(enum.Enum):
     Auto = 6
 
 
-_NOT_RUN = {".s", ".S", ".gp", ".o", ".a", ".ll", ".bc"}
+_CHIP_ONLY_SUFFIXES = {".s", ".S", ".gp", ".o", ".a", ".ll", ".bc"}
 _SOURCES = (CodeletFileType.Auto, CodeletFileType.CppSource, CodeletFileType.CSource)
 
 
 @dc.dataclass(frozen=True, slots=True)
 class PlainField:
-    """A plain field: where its bytes are among those of a vertex's plain fields.
+    """A plain field, and the location of its bytes among those of a vertex's plain fields.
 
     Attributes:
-      dtype: of an element; raw bytes for a structure.
+      dtype: the type of an element; bytes for a structure.
       shape: () or (n,).
       offset: the first byte.
-      default: what the class says that it holds.
+      default: the initial value that the class declares.
     """
 
     dtype: np.dtype
@@ -98,7 +100,7 @@ class PlainField:
         """Returns the bytes of a value: a number, or as many as the field has.
 
         Raises:
-          type_error: what is no such value.
+          type_error: the value cannot be converted.
         """
         try:
             array = np.asarray(value).astype(self.dtype)
@@ -107,7 +109,7 @@ class PlainField:
         except (TypeError, ValueError) as error:
             raise type_error(
                 f"field '{name}' takes {self.dtype}{[*self.shape]}, and not {value!r}: {error}",
-                where=user_place(),
+                where=user_line(),
             ) from error
 
 
@@ -132,7 +134,7 @@ class CppVertex:
     has_loops: bool
 
     def check_value(self, name: str, value: Any, size: int | None) -> None:
-        """Raises a type_error for what a plain field does not hold.
+        """Raises a type_error for a value that a plain field cannot hold.
 
         Args:
           name: the field.
@@ -153,7 +155,7 @@ class CppVertex:
             raise type_error(
                 f"field '{name}' takes {size or 'some'} elements of {self.vectors[name]}, and not "
                 f"{value!r}: {error}",
-                where=user_place(),
+                where=user_line(),
             ) from error
 
     def state_of(self, values: Mapping[str, Any]) -> np.ndarray:
@@ -166,28 +168,30 @@ class CppVertex:
 
 
 class CppSource:
-    """The text of codelets in C++, of which any vertex type can be made.
+    """The text of codelets in C++, and the compiler of its vertex types.
 
     Args:
       text: the text.
-      name: its name in messages.
-      folder: where its own headers are.
-      flags: the compiler's.
+      name: the text's name in messages.
+      folder: the folder of the user's headers.
+      flags: flags for the compiler.
     """
 
     def __init__(self, text: str, name: str, folder: Path, flags: Sequence[str]):
         self.name, self._flags = name, tuple(flags)
         self._preprocessed = preprocess(text, name, folder, flags)
         tokens = read_tokens(self._preprocessed)
-        refuse_what_hosts_lack(tokens)
+        check_host_can_compile(tokens)
         self._has_vectors = has_wide_accesses(tokens)
         self._has_loops = any(token.text == "loop" for token in tokens)
         self._runs_alone = needs_one_thread([token.text for token in tokens])
-        self.classes = {each.name: each for each in find_vertex_classes(tokens)}
+        self.classes = {
+            vertex_class.name: vertex_class for vertex_class in find_vertex_classes(tokens)
+        }
         self._preprocessed = drop_declared_constructors(self._preprocessed, self.classes.values())
 
     def make_codelets(self) -> list[Codelet]:
-        """Returns the codelets of all classes, and of all templates that the text instantiates."""
+        """Returns the codelets of all classes, and of all template instances in the text."""
         classes_by_name: dict[str, VertexClass] = {}
         for vertex_class in self.classes.values():
             for arguments in vertex_class.instances if vertex_class.is_template else ("",):
@@ -195,7 +199,7 @@ class CppSource:
         return self._compile(classes_by_name)
 
     def make_instance(self, name: str) -> Codelet | None:
-        """Returns the codelet of a template with arguments, such as `Name<float>`, if it has it."""
+        """Returns the codelet of a template instance, as `Name<float>`; None for other names."""
         vertex_class = self.classes.get(name.partition("<")[0])
         if vertex_class is None or not vertex_class.is_template or "<" not in name:
             return None
@@ -214,7 +218,7 @@ class CppSource:
         except OSError as error:
             raise graph_program_compilation_error(
                 f"codelet '{self.name}' cannot be loaded: {error}",
-                where=user_place(),
+                where=user_line(),
                 fix="define every function that it calls",
             ) from error
         return [
@@ -237,23 +241,26 @@ def read_source(source: Any, *arguments: Any, compileFlags: str = "") -> CppSour
     """
     is_path = isinstance(source, (str, os.PathLike))
     name = str(source) if is_path else str(getattr(source, "name", "codelet"))
-    kinds = [each for each in arguments if isinstance(each, CodeletFileType)]
-    if Path(name).suffix in _NOT_RUN or any(kind not in _SOURCES for kind in kinds):
+    kinds = [argument for argument in arguments if isinstance(argument, CodeletFileType)]
+    if Path(name).suffix in _CHIP_ONLY_SUFFIXES or any(kind not in _SOURCES for kind in kinds):
         raise NotImplementedError(
             f"'{name}' holds codelets for the chip alone; give their text in C++ to addCodelets"
         )
-    flags = [each for each in arguments if not isinstance(each, CodeletFileType)]
-    for each in (*flags, compileFlags):
-        check.require_instance(each, str, "compileFlags")
+    flag_texts = [
+        *(argument for argument in arguments if not isinstance(argument, CodeletFileType)),
+        compileFlags,
+    ]
+    for flag_text in flag_texts:
+        check.require_instance(flag_text, str, "compileFlags")
     try:
         text = Path(source).read_text() if is_path else source.read()
     except (OSError, UnicodeError) as error:
         raise graph_program_compilation_error(
-            f"codelet '{name}' cannot be read: {error}", where=user_place(), fix="name a file"
+            f"codelet '{name}' cannot be read: {error}", where=user_line(), fix="name a file"
         ) from error
     text = text.decode() if isinstance(text, bytes) else text
-    split = [flag for each in (*flags, compileFlags) for flag in split_words(each, "the flags")]
-    return CppSource(text, name, Path(name).parent, split)
+    flags = [flag for flag_text in flag_texts for flag in split_words(flag_text, "the flags")]
+    return CppSource(text, name, Path(name).parent, flags)
 
 
 def _make_codelet(
@@ -267,16 +274,18 @@ def _make_codelet(
     vectors: dict[str, element_types.Type] = {}
     for description in json.loads(describe()):
         if "rank" in description:
-            fields[description["name"]] = field = _connected_field(description, name, vertex_class)
-            vectors |= {description["name"]: field.type} if field.is_plain else {}
+            field = _make_connected_field(description, name, vertex_class)
+            fields[description["name"]] = field
+            if field.is_plain:
+                vectors[description["name"]] = field.type
         else:
-            plain[description["name"]] = _plain_field(description)
+            plain[description["name"]] = _make_plain_field(description)
     if plain:
         fields[PLAIN_FIELDS] = Field(element_types.UNSIGNED_CHAR, 1, True, True)
     if not any(field.is_written for field in fields.values()):
         raise graph_object_creation_error(
             f"codelet '{name}' writes nothing",
-            where=vertex_class.place,
+            where=vertex_class.source_line,
             fix="give it an Output or InOut",
         )
     state_bytes = max((f.offset + f.default.nbytes for f in plain.values()), default=0)
@@ -288,29 +297,26 @@ def _make_codelet(
         state_bytes,
         has_loops,
     )
-    defaults = MappingProxyType(
-        {field: description.default for field, description in plain.items()}
-    )
-    names = MappingProxyType({field: field for field in (*fields, *plain)})
-    run = functools.partial(_run_batch, vertex)
     return Codelet(
-        canonical_name(name),
-        run,
-        vertex_class.kind,
-        MappingProxyType(fields),
-        defaults,
-        None,
-        names,
-        vertex,
+        name=canonical_name(name),
+        function=functools.partial(_run_batch, vertex),
+        kind=vertex_class.kind,
+        fields=fields,
+        plain={field: description.default for field, description in plain.items()},
+        cycles=None,
+        parameters={field: field for field in (*fields, *plain)},
+        native=vertex,
     )
 
 
-def _connected_field(description: Mapping[str, Any], name: str, vertex_class: VertexClass) -> Field:
+def _make_connected_field(
+    description: Mapping[str, Any], name: str, vertex_class: VertexClass
+) -> Field:
     type = getattr(element_types, description["type"] or "none", None)
     if type is None:
         raise graph_program_compilation_error(
             f"field '{description['name']}' of codelet '{name}' has elements of no type of tensors",
-            where=vertex_class.place,
+            where=vertex_class.source_line,
             fix="tensors have float, half, bool, and integers of at most 32 bits",
         )
     is_read, is_written = description["access"] in _READS, description["access"] in _WRITES
@@ -325,9 +331,9 @@ def _connected_field(description: Mapping[str, Any], name: str, vertex_class: Ve
     )
 
 
-def _plain_field(description: Mapping[str, Any]) -> PlainField:
+def _make_plain_field(description: Mapping[str, Any]) -> PlainField:
     type = getattr(element_types, description["type"], None)
-    dtype = np.dtype(_WIDE.get(description["type"], type.dtype if type else np.uint8))
+    dtype = np.dtype(_WIDE_DTYPES.get(description["type"], type.dtype if type else np.uint8))
     count = description["bytes"] // dtype.itemsize
     shape = (count,) if description["is_array"] or count > 1 else ()
     default = np.frombuffer(bytes.fromhex(description["default"]), dtype).reshape(shape)
@@ -342,7 +348,7 @@ def _run_batch(
     Args:
       vertex: the type.
       group: the vertices.
-      operands: what each field holds: [vertices or 1, *its shape].
+      operands: the array of each field: [vertices or 1, *the field's shape].
     """
     fields, count = group.codelet.fields, len(group.vertices)
     call_operands: list[jax.Array | np.ndarray] = []
@@ -355,31 +361,31 @@ def _run_batch(
             shape = group.shape_of(name)
             results[name] = jax.ShapeDtypeStruct((count, *shape.shape), shape.dtype)
     call = jax.ffi.ffi_call(vertex.target, [*results.values()], vmap_method="sequential")
-    connected = [name for name in fields if name != PLAIN_FIELDS][:_MOST_WORDS]
+    connected = [name for name in fields if name != PLAIN_FIELDS][:_MAX_ALIGNMENT_BITS]
     words = [_begins_at_word(group, name) for name in connected]
     label = f"codelet '{group.codelet.name}' in '{group.vertices[0].compute_set.name}'"
     written = call(
         *call_operands,
         group=np.int64(group.number),
         label=label,
-        words=np.int64(sum(begins_at_word << place for place, begins_at_word in enumerate(words))),
+        words=np.int64(sum(begins_at_word << bit for bit, begins_at_word in enumerate(words))),
     )
     return dict(zip(results, written, strict=True))
 
 
 def _begins_at_word(group: VertexGroup, name: str) -> bool:
-    """Returns whether all rows of a field begin at a whole word: a variable's part of a tile does.
+    """Returns whether all rows of a field begin at a whole word of their tiles' memory.
 
-    Those parts hold the elements in their order.
+    The part of a variable that a tile holds begins at a word, and has the elements in order.
     """
     element_bytes = group.codelet.fields[name].type.size
     if element_bytes % WORD_BYTES == 0:
         return True
-    ends = np.cumsum((0, *group.rows[name]))[:-1]
+    row_begins = np.cumsum((0, *group.rows[name]))[:-1]
     elements = group.elements[name].reshape(len(group.vertices), -1)
-    first = elements[:, ends[ends < elements.shape[1]]].reshape(-1)
+    row_starts = elements[:, row_begins[row_begins < elements.shape[1]]].reshape(-1)
     graph = group.vertices[0].compute_set.graph
-    numbers = np.searchsorted(graph.starts, first, side="right") - 1
+    numbers = np.searchsorted(graph.starts, row_starts, side="right") - 1
     for number in np.unique(numbers):
         variable = graph.variables[number]
         tiles = graph.tile_of[variable.start : variable.start + variable.size]
@@ -387,20 +393,20 @@ def _begins_at_word(group: VertexGroup, name: str) -> bool:
         begins = np.searchsorted(tiles[order], tiles[order])
         offsets = np.empty(variable.size, np.int64)
         offsets[order] = np.arange(variable.size) - begins
-        of_rows = offsets[first[numbers == number] - variable.start]
-        if (of_rows * element_bytes % WORD_BYTES).any():
+        row_offsets = offsets[row_starts[numbers == number] - variable.start]
+        if (row_offsets * element_bytes % WORD_BYTES).any():
             return False
     return True
 
 
 def explain_failure(error: Exception, groups: Iterable[VertexGroup]) -> poplar_error | None:
-    """Returns what a run of codelets in C++ did wrong, or None for other failures."""
+    """Returns the codelet's error that a failed run stands for; None for other failures."""
     if (match := _FAILURE.search(str(error))) is None:
         return None
-    group = next(each for each in groups if each.number == int(match["group"]))
+    group = next(candidate for candidate in groups if candidate.number == int(match["group"]))
     vertex = group.vertices[int(match["vertex"])]
     tensor = vertex.connections.get(match["field"], "a value of its own")
-    if "aligned" in match["what"]:
+    if "aligned" in match["problem"]:
         return graph_program_compilation_error(
             f"{vertex} on tile {vertex.tile} reads or writes field '{match['field']}', {tensor}, "
             "with vectors that are wider than it is aligned to",
@@ -415,11 +421,11 @@ def explain_failure(error: Exception, groups: Iterable[VertexGroup]) -> poplar_e
 
 
 def estimate_cycles(group: VertexGroup, values: Mapping[str, Any]) -> float | None:
-    """Returns the cycles that a codelet in C++ says of a vertex itself, or None.
+    """Returns the cycles that a codelet's own C++ code estimates for a vertex; None if it does not.
 
     Args:
       group: vertices of its shape.
-      values: what its plain fields hold at first.
+      values: the initial values of its plain fields.
     """
     vertex = group.codelet.native
     if vertex is None:

@@ -1,4 +1,4 @@
-"""The host's C++ compiler: codelets as shared libraries, kept by what they are made of."""
+"""The host's C++ compiler: codelets as shared libraries, cached by their contents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ipujax.driver import native_code
 from ipujax.ground import ForeignFolderError, files
 from ipujax.poplar.cpp_source import Token
 from ipujax.poplar.exceptions import graph_program_compilation_error
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 INCLUDE = Path(__file__).parent / "include"
 # No exceptions, as on the chip; short vectors are read through pointers to their elements.
@@ -27,7 +27,7 @@ FLAGS = (
     "-std=c++17 -O2 -ftree-vectorize -fPIC -fno-strict-aliasing -fno-exceptions -ffp-contract=off "
     "-w -fdiagnostics-color=never -fvisibility=hidden"
 ).split()
-_CHECKS_OF_ALIGNMENT = ("-fsanitize=alignment", "-fno-sanitize-recover=alignment")
+_ALIGNMENT_CHECKS = ("-fsanitize=alignment", "-fno-sanitize-recover=alignment")
 _WIDE_ACCESS = re.compile(r"(?:float|half|u?char|u?short|u?int)[248]|reinterpret_cast|vector_size")
 SHOWN_LINES = 40
 _ERROR = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: .*$", re.M)
@@ -42,9 +42,9 @@ def preprocess(text: str, name: str, folder: Path, flags: Sequence[str]) -> str:
 
     Args:
       text: the text.
-      name: its name in the compiler's messages.
-      folder: where its own headers are.
-      flags: the user's.
+      name: the text's name in the compiler's messages.
+      folder: the folder of the user's headers.
+      flags: the user's flags.
     """
     source = f'# 1 "{name}"\n{text}\n#include <ipujax/run_vertices.hpp>\n'
     includes = ["-iquote", str(folder), "-isystem", str(INCLUDE)]
@@ -59,24 +59,24 @@ def compile_library(
     """Returns the shared library of a codelet; compiled if the cache does not have it.
 
     Args:
-      preprocessed: what `preprocess` returns.
-      glue: what is appended, for the vertex types that are wanted.
-      name: its name in the compiler's messages.
-      flags: the user's.
-      checks_alignment: whether accesses that are not aligned are found when they happen.
+      preprocessed: the text that `preprocess` returns.
+      glue: the code that is appended for the vertex types; see `write_glue`.
+      name: the text's name in the compiler's messages.
+      flags: the user's flags.
+      checks_alignment: whether unaligned accesses are errors at run time.
 
     Raises:
       graph_program_compilation_error: there is no compiler, or it refuses the text.
     """
     source = f'{preprocessed}\n# 1 "glue"\n{glue}\n'
-    flags = [*flags, *(_CHECKS_OF_ALIGNMENT if checks_alignment else ())]
+    flags = [*flags, *(_ALIGNMENT_CHECKS if checks_alignment else ())]
     key = "\n".join([_compiler_version(), *FLAGS, *flags, source])
     with _open_code_folder() as folder:
         path = folder / f"{hashlib.sha256(key.encode()).hexdigest()}{native_code.SUFFIX}"
         if not path.exists():
             with files.replace_file_by_name(path) as new:
-                # The preprocessor has seen the text already, and its lines name the user's.
-                # The handler of the checks is in the glue: what is linked needs no library for it.
+                # The text is preprocessed, with markers of the user's lines. The handler of the
+                # alignment checks is in the glue, so that no library must be linked.
                 object_file = f"{new}.o"
                 command = ["-c", *FLAGS, *flags, "-x", "c++-cpp-output", "-", "-o", object_file]
                 try:
@@ -87,8 +87,8 @@ def compile_library(
         return path
 
 
-def refuse_what_hosts_lack(tokens: Sequence[Token]) -> None:
-    """Raises an error for assembly, and for intrinsics without a scalar form.
+def check_host_can_compile(tokens: Sequence[Token]) -> None:
+    """Checks a text for assembly, and for intrinsics without a scalar form.
 
     Raises:
       graph_program_compilation_error: with the user's line.
@@ -97,14 +97,14 @@ def refuse_what_hosts_lack(tokens: Sequence[Token]) -> None:
         if token.text in _ASSEMBLY:
             raise graph_program_compilation_error(
                 "inline assembly does not run on the host",
-                where=token.place,
+                where=token.source_line,
                 fix="write it in C++, or keep it for the chip with #ifdef __IPU__",
             )
-        if token.text.startswith(_BUILTIN) and token.text not in _known_builtins():
+        if token.text.startswith(_BUILTIN) and token.text not in _scalar_builtins():
             raise graph_program_compilation_error(
                 f"the intrinsic {token.text} has no scalar form here",
-                where=token.place,
-                fix=f"write it in C++; there are: {', '.join(sorted(_known_builtins()))}",
+                where=token.source_line,
+                fix=f"write it in C++; there are: {', '.join(sorted(_scalar_builtins()))}",
             )
 
 
@@ -114,13 +114,18 @@ def has_wide_accesses(tokens: Sequence[Token]) -> bool:
 
 
 @functools.cache
-def _known_builtins() -> frozenset[str]:
+def _scalar_builtins() -> frozenset[str]:
+    """Returns the intrinsics that the header defines in scalar form, for the host."""
     text = (INCLUDE / "ipudef.h").read_text()
     return frozenset(re.findall(rf"^#define ({_BUILTIN}\w+) ", text, re.M))
 
 
-def split_words(text: str, what: str) -> list[str]:
-    """Returns words as a shell splits them.
+def split_words(text: str, description: str) -> list[str]:
+    """Returns the words of a command line, split as a shell splits them.
+
+    Args:
+      text: the command line.
+      description: its name in error messages.
 
     Raises:
       graph_program_compilation_error: a quotation without an end, or a flag by which the compiler
@@ -130,13 +135,13 @@ def split_words(text: str, what: str) -> list[str]:
         words = shlex.split(text)
     except ValueError as error:
         raise graph_program_compilation_error(
-            f"{what}, {text!r}, cannot be read: {error}", where=user_place()
+            f"{description}, {text!r}, cannot be read: {error}", where=user_line()
         ) from error
     for word in words:
         if _OTHER_OUTPUT.match(word):
             raise graph_program_compilation_error(
-                f"{what} have {word}, and codelets go into no file of the user's",
-                where=user_place(),
+                f"{description} have {word}, and codelets go into no file of the user's",
+                where=user_line(),
                 fix="leave it out, and give addCodelets the text in C++",
             )
     return words
@@ -147,7 +152,7 @@ def _compiler_command() -> list[str]:
     if shutil.which(command[0]) is None:
         raise graph_program_compilation_error(
             f"there is no C++ compiler: {command[0]!r} is not found",
-            where=user_place(),
+            where=user_line(),
             fix="install one, such as g++, or name one in the variable CXX",
         )
     return command
@@ -168,13 +173,13 @@ def _run_compiler(arguments: Sequence[str], source: str, name: str) -> str:
     process = subprocess.run(command, input=source, capture_output=True, text=True)
     if process.returncode == 0:
         return process.stdout
-    places = [f"{error['file']}:{error['line']}" for error in _ERROR.finditer(process.stderr)]
-    users = [place for place in places if not place.startswith((str(INCLUDE), "glue:"))]
+    error_lines = [f"{error['file']}:{error['line']}" for error in _ERROR.finditer(process.stderr)]
+    user_lines = [line for line in error_lines if not line.startswith((str(INCLUDE), "glue:"))]
     message = "\n".join(process.stderr.splitlines()[:SHOWN_LINES])
     message = message or f"{command[0]} ended with code {process.returncode} and no message"
     raise graph_program_compilation_error(
         f"the compiler refuses codelet '{name}':\n{message}",
-        where=users[0] if users else user_place(),
+        where=user_lines[0] if user_lines else user_line(),
         fix="mend what it says",
     )
 
@@ -188,6 +193,6 @@ def _open_code_folder() -> Generator[Path]:
     except (ForeignFolderError, OSError) as error:
         raise graph_program_compilation_error(
             f"compiled codelets cannot be kept: {error}",
-            where=user_place(),
+            where=user_line(),
             fix="name a folder in TF_POPLAR_FLAGS=--executable_cache_path=FOLDER",
         ) from error

@@ -1,4 +1,4 @@
-"""The C++ below a codelet's text by which XLA calls it, and Python asks for its fields."""
+"""The C++ code, appended to a codelet's text, by which XLA calls it and Python reads its fields."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from ipujax.poplar.cpp_source import VertexClass
 
 
 def write_glue(number: int, name: str, vertex_class: VertexClass, *, runs_alone: bool) -> str:
-    """Returns the functions of one vertex type, for what follows a codelet's text.
+    """Returns the C++ code of one vertex type's functions: run, describe and estimate.
 
     Args:
-      number: the type's place in the library.
-      name: its name in C++, with the arguments of a template.
-      vertex_class: its class.
+      number: the type's number in the library.
+      name: the type's name in C++, with the arguments of a template.
+      vertex_class: the type's class.
       runs_alone: whether its vertices run one after the other, on one thread.
     """
     visits = " ".join(f'function("{field}", vertex.{field});' for field in vertex_class.fields)
@@ -20,7 +20,7 @@ def write_glue(number: int, name: str, vertex_class: VertexClass, *, runs_alone:
         f"\"field '{field}' must be an Input, Output or InOut, or plain data, no pointer\");"
         for field in vertex_class.fields
     )
-    file, _, line = vertex_class.place.rpartition(":")
+    file, _, line = vertex_class.source_line.rpartition(":")
     fields, visible = f"Fields{number}", '__attribute__((visibility("default")))'
     return f"""namespace ipujax {{
 struct {fields} {{

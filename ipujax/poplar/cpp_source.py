@@ -19,7 +19,7 @@ _TOKEN = re.compile(
     re.MULTILINE,
 )
 _LINE_MARKER = re.compile(r'#(?:line)? (\d+) "((?:\\.|[^"])*)"([ \d]*)')
-_SYSTEM = "3"
+_SYSTEM_HEADER = "3"  # the flag of a system header in a line marker
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _NO_MEMBER = {"using", "typedef", "static", "friend", "template", "enum", "class", "struct"}
 _ACCESS = {"public", "private", "protected"}
@@ -27,21 +27,21 @@ _ACCESS = {"public", "private", "protected"}
 
 @dc.dataclass(frozen=True, slots=True)
 class Token:
-    """A token of the user's text, with its place."""
+    """A token of the user's text, with its source line."""
 
     text: str
     file: str
     line: int
 
     @property
-    def place(self) -> str:
-        """`file:line`."""
+    def source_line(self) -> str:
+        """The token's line: `file:line`."""
         return f"{self.file}:{self.line}"
 
 
 @dc.dataclass(frozen=True, slots=True)
 class VertexClass:
-    """A vertex type, or a template of some.
+    """A vertex type, or a template of vertex types.
 
     Attributes:
       name: with its namespaces, as C++ and `addVertex` name it.
@@ -49,7 +49,7 @@ class VertexClass:
       fields: names of the public fields, those of base classes first.
       is_template: whether it needs arguments.
       instances: the arguments of explicit instantiations, such as `<float,8>`.
-      place: `file:line`.
+      source_line: `file:line`.
     """
 
     name: str
@@ -57,15 +57,15 @@ class VertexClass:
     fields: tuple[str, ...]
     is_template: bool
     instances: tuple[str, ...]
-    place: str
+    source_line: str
 
 
 @dc.dataclass(slots=True)
 class _Class:
-    """A class as it is written."""
+    """A class as the text declares it, without the members of its base classes."""
 
     name: str
-    place: str
+    source_line: str
     is_template: bool
     bases: list[str] = dc.field(default_factory=list)
     fields: list[str] = dc.field(default_factory=list)
@@ -82,7 +82,7 @@ def read_tokens(preprocessed: str) -> list[Token]:
         elif match["line"]:
             if marker := _LINE_MARKER.match(match["line"]):
                 file, line = marker[2], int(marker[1]) - 1
-                is_system = _SYSTEM in marker[3].split() or file.startswith("<")
+                is_system = _SYSTEM_HEADER in marker[3].split() or file.startswith("<")
         elif not is_system:
             tokens.append(Token(match[0], file, line))
     return tokens
@@ -107,32 +107,32 @@ def find_vertex_classes(tokens: list[Token]) -> list[VertexClass]:
                 (*fields,),
                 written_class.is_template,
                 instances,
-                written_class.place,
+                written_class.source_line,
             )
         )
     return vertex_classes
 
 
 def drop_declared_constructors(preprocessed: str, classes: Iterable[VertexClass]) -> str:
-    """Returns a text without constructors that are declared alone: Poplar's compiler defines them.
+    """Returns a text without constructors that are declared only, as Poplar's compiler allows.
 
     Args:
       preprocessed: the text; its lines stay where they are.
-      classes: its vertex types.
+      classes: the text's vertex types.
     """
-    names = {each.name.rpartition("::")[2].partition("<")[0] for each in classes}
+    names = {vertex_class.name.rpartition("::")[2].partition("<")[0] for vertex_class in classes}
     for name in names:
         if re.search(rf"\b{name}\s*(?:<[^;{{}}]*>\s*)?::\s*{name}\s*\(", preprocessed):
             continue  # the user defines it
-        # After a member, an access or the marker of a line, and not within an expression.
+        # The declaration follows a member, an access specifier or a line marker.
         declaration = rf"([;{{}}:]|^\#[^\n]*$)(\s*)(?:explicit\s+)?{name}\s*\(\s*\)\s*;"
         preprocessed = re.sub(declaration, _keep_lines, preprocessed, flags=re.MULTILINE)
     return preprocessed
 
 
 def _keep_lines(declaration: re.Match[str]) -> str:
-    before = declaration[1] + declaration[2]
-    return before + "\n" * (declaration[0].count("\n") - before.count("\n"))
+    prefix = declaration[1] + declaration[2]
+    return prefix + "\n" * (declaration[0].count("\n") - prefix.count("\n"))
 
 
 def _bases_of(start: _Class, classes: dict[str, _Class]) -> Iterator[_Class]:
@@ -208,7 +208,7 @@ class _Reader:
         return close
 
     def _read_instance(self, i: int, scope: tuple[str, ...]) -> int:
-        """Reads `template class Name<...>;` from after its first word."""
+        """Reads `template class Name<...>;` from the token after `template`; returns the end."""
         i += self._text(i) in ("class", "struct")
         name = ""
         while i < len(self._tokens) and self._text(i) not in ("<", ";", "{"):
@@ -226,7 +226,9 @@ class _Reader:
             i = self._skip(i)
         if not self._text(i).isidentifier():
             return head + 1
-        new_class = _Class("::".join([*scope, self._text(i)]), self._tokens[i].place, is_template)
+        new_class = _Class(
+            "::".join([*scope, self._text(i)]), self._tokens[i].source_line, is_template
+        )
         i += 1
         if self._text(i) == "<":  # a specialization, whose fields may differ
             new_class.name += join_tokens([t.text for t in self._tokens[i : self._skip_angles(i)]])

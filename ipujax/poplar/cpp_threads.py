@@ -1,4 +1,4 @@
-"""Whether the vertices of a codelet may run on several threads, by the text alone."""
+"""A check of a codelet's text: may its vertices run on several threads?"""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def needs_one_thread(words: Sequence[str]) -> bool:
     return (
         not _PRINTS.isdisjoint(words)
         or any(_is_variable(statement) for statement in _statements_of_namespaces(words))
-        or any(_is_variable(words[i : _end(words, i)]) for i in _places_of(words, _STATIC))
+        or any(_is_variable(words[i : _end(words, i)]) for i in _indices_of(words, _STATIC))
     )
 
 
-def _places_of(words: Sequence[str], wanted: set[str]) -> Iterator[int]:
-    return (place for place, word in enumerate(words) if word in wanted)
+def _indices_of(words: Sequence[str], keywords: set[str]) -> Iterator[int]:
+    return (index for index, word in enumerate(words) if word in keywords)
 
 
 def _end(words: Sequence[str], start: int) -> int:
     """Returns the index after a declaration: after its `;`, or the `{` of its body or its value."""
     return next(
-        (place + 1 for place in range(start, len(words)) if words[place] in (";", "{")), len(words)
+        (index + 1 for index in range(start, len(words)) if words[index] in (";", "{")), len(words)
     )
 
 
@@ -50,15 +50,15 @@ def _statements_of_namespaces(words: Sequence[str]) -> Iterator[list[str]]:
             continue
         if depth == 0 or (word == "{" and depth == 1):
             statement.append(word)
-        if depth == 0 and (word == ";" or (word == "}" and not _goes_on(statement))):
+        if depth == 0 and (word == ";" or (word == "}" and not _continues(statement))):
             yield statement
             statement = []
 
 
-def _goes_on(statement: Sequence[str]) -> bool:
+def _continues(statement: Sequence[str]) -> bool:
     """Returns whether a declaration goes on after braces: that of a class, or of a variable."""
-    before = [*itertools.takewhile(lambda word: word not in ("{", "="), statement)]
-    return bool(before) and (before[0] in _TYPES or "(" not in before)
+    head = [*itertools.takewhile(lambda word: word not in ("{", "="), statement)]
+    return bool(head) and (head[0] in _TYPES or "(" not in head)
 
 
 def _is_variable(statement: Sequence[str]) -> bool:
@@ -68,8 +68,8 @@ def _is_variable(statement: Sequence[str]) -> bool:
         return False
     if words[0] in _TYPES:
         return len(words) > 3 and words[-2] != "}"
-    before = [*itertools.takewhile(lambda word: word not in ("{", "=", ";"), words)]
-    return len(before) > 1 and not ("(" in before and words[len(before) :][:1] == ["{"])
+    head = [*itertools.takewhile(lambda word: word not in ("{", "=", ";"), words)]
+    return len(head) > 1 and not ("(" in head and words[len(head) :][:1] == ["{"])
 
 
 def _never_changes(words: Sequence[str]) -> bool:

@@ -18,14 +18,14 @@ def cycleCount(
     syncType: SyncType = SyncType.INTERNAL,
     debugContext: str = "",
 ) -> Tensor:
-    """Has a sequence count the modelled cycles of what it holds now.
+    """Makes a sequence count the modelled cycles of its present programs.
 
     Loops and branches count what runs. The counting itself takes no cycles.
 
     Args:
       graph: the graph.
       prog: the sequence; it runs as before, and writes the tensor.
-      tile: where the tensor is.
+      tile: the tile of the tensor.
       syncType: which tiles wait for each other around it; the model's clock is one for all.
       debugContext: the tensor's name.
 
@@ -45,12 +45,12 @@ def cycleStamp(
     syncType: SyncType = SyncType.INTERNAL,
     debugContext: str = "",
 ) -> Tensor:
-    """Appends to a sequence the reading of the clock: modelled cycles since the engine was made.
+    """Appends a reading of the clock to a sequence: modelled cycles since the engine was made.
 
     Args:
       graph: the graph.
       prog: the sequence.
-      tile: where the tensor is.
+      tile: the tile of the tensor.
       syncType: which tiles wait for each other before it; the model's clock is one for all.
       debugContext: the tensor's name.
 

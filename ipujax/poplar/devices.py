@@ -1,4 +1,4 @@
-"""Targets and devices: virtual IPUs that graphs are made for."""
+"""Targets and devices: the virtual IPUs that graphs are made for."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Target:
 
     Attributes:
       version: the chip, "ipu1", "ipu2" or "ipu21".
-      ipus: how many there are.
-      tiles: tiles of each that a graph may use.
+      ipus: the number of IPUs.
+      tiles: the number of tiles of each that a graph may use.
       type: the kind of target.
     """
 
@@ -48,75 +48,75 @@ class Target:
         return dc.replace(self.chip, tiles_per_ipu=self.getNumTiles())
 
     def getNumTiles(self) -> int:
-        """The tiles of all IPUs."""
+        """Returns the number of tiles of all IPUs."""
         return self.ipus * self.tiles
 
     def getNumIPUs(self) -> int:
-        """The number of IPUs."""
+        """Returns the number of IPUs."""
         return self.ipus
 
     def getTilesPerIPU(self) -> int:
-        """The tiles of one IPU."""
+        """Returns the number of tiles of one IPU."""
         return self.tiles
 
     def getNumWorkerContexts(self) -> int:
-        """The workers of a tile."""
+        """Returns the number of a tile's workers, its hardware threads."""
         return self.chip.workers
 
     def getBytesPerTile(self) -> int:
-        """The bytes of a tile's memory."""
+        """Returns the bytes of a tile's memory."""
         return self.chip.bytes_per_tile
 
     def getExchangeBytesPerCycle(self) -> int:
-        """The bytes that a tile receives per cycle."""
+        """Returns the bytes that a tile receives per cycle."""
         return self.chip.exchange_bytes
 
     def getDataPathWidth(self) -> int:
-        """The bits of a vector."""
+        """Returns the number of bits of a vector."""
         return 8 * VECTOR_BYTES
 
     def getVectorWidth(self, type: Type) -> int:
-        """The elements of a vector."""
+        """Returns how many elements of a type a vector has."""
         return max(1, VECTOR_BYTES // require_type(type, "type").size)
 
     def getFloatVectorWidth(self) -> int:
-        """The floats of a vector."""
+        """Returns how many floats a vector has."""
         return self.getDataPathWidth() // 32
 
     def getHalfVectorWidth(self) -> int:
-        """The halves of a vector."""
+        """Returns how many halves a vector has."""
         return self.getDataPathWidth() // 16
 
     def getMemoryBytes(self) -> int:
-        """The bytes of all tiles."""
+        """Returns the bytes of all tiles' memory."""
         return self.getBytesPerTile() * self.getNumTiles()
 
     def getTypeSize(self, type: Type) -> int:
-        """The bytes of one element."""
+        """Returns the bytes of one element of a type."""
         return require_type(type, "type").size
 
     def getTileClockFrequency(self) -> float:
-        """Cycles per second."""
+        """Returns the clock's cycles per second."""
         return self.chip.clock_hz
 
     def getTargetType(self) -> TargetType:
-        """The kind of target."""
+        """Returns the kind of target."""
         return self.type
 
 
 @check.guard
 class Device:
-    """A device: virtual IPUs of one target."""
+    """A device of virtual IPUs."""
 
     def __init__(self, target: Target, id: int = 0):
         self._target, self._id = target, id
 
     def getTarget(self) -> Target:
-        """The target to make graphs for."""
+        """Returns the device's target, which graphs are made for."""
         return self._target
 
     def getId(self) -> int:
-        """The number of the device."""
+        """Returns the device's number."""
         return self._id
 
     def createVirtualDevice(self, tilesPerIPU: int) -> Device:
@@ -129,24 +129,24 @@ class Device:
         return Device(dc.replace(self._target, tiles=tiles), self._id)
 
     def supportsRemoteBuffers(self) -> bool:
-        """Returns whether graphs may have remote buffers: always."""
+        """Returns True: graphs may have remote buffers."""
         return True
 
     def attach(self) -> bool:
-        """Attaches; always possible."""
+        """Returns True: a virtual device can always be attached."""
         return True
 
     def detach(self) -> None:
-        """Detaches; there is nothing to let go."""
+        """Does nothing: a virtual device holds no hardware."""
 
 
 @check.guard
 class IPUModel:
-    """A description of virtual IPUs; C++'s attributes for delays of syncs are not there.
+    """A description of virtual IPUs, without C++'s attributes for the delays of syncs.
 
     Attributes:
-      numIPUs: how many.
-      tilesPerIPU: tiles of each.
+      numIPUs: the number of IPUs.
+      tilesPerIPU: the number of tiles of each.
     """
 
     __slots__ = ("_version", "numIPUs", "tilesPerIPU")
@@ -167,20 +167,20 @@ class IPUModel:
 
 @check.guard
 class DeviceManager:
-    """Hands out devices: virtual IPUs of the second generation."""
+    """A source of devices: virtual IPUs of the second generation."""
 
     @classmethod
     def createDeviceManager(cls) -> DeviceManager:
-        """Returns a manager."""
+        """Returns a device manager."""
         return cls()
 
     def getDevices(self, type: TargetType = TargetType.IPU, numIpus: int = 1) -> list[Device]:
-        """Returns the devices of so many IPUs: one."""
+        """Returns a list of one device with so many IPUs."""
         check.require_instance(type, TargetType, "type")
         return [self.acquireAvailableDevice(numIpus)]
 
     def acquireAvailableDevice(self, numIpus: int = 1) -> Device:
-        """Returns a device of so many IPUs."""
+        """Returns a device with so many IPUs."""
         return Device(_make_target("ipu2", numIpus, _TARGETS["ipu2"].tiles_per_ipu, is_model=False))
 
 

@@ -1,4 +1,4 @@
-"""Elements of variables in compiled code: read and written by numbers that are known before.
+"""Reads and writes of variables' elements, by static numbers, in functions that JAX traces.
 
 Variables are 1-d arrays. Regions that are contiguous, or contiguous in another order of their
 dimensions, become slices and transposes; all others gathers and scatters.
@@ -39,13 +39,13 @@ def read_elements(
     elements: np.ndarray,
     dtype: np.dtype | None = None,
 ) -> jax.Array:
-    """Returns the elements, of the shape of their numbers.
+    """Returns elements as an array of the shape of their numbers.
 
     Args:
       graph: the graph.
       state: the variables' arrays.
       elements: their numbers.
-      dtype: what their bits mean, if that is not what the variables' type says.
+      dtype: the type to reinterpret their bits as, if not the variables' own.
     """
     numbers = variables_of(graph, elements)
     if not numbers:
@@ -78,57 +78,57 @@ def write_elements(
     owners = np.searchsorted(graph.starts, flat, side="right") - 1
     changed: State = {}
     for number in numbers:
-        chosen = np.flatnonzero(owners == number)
-        places = flat[chosen] - graph.starts[number]
-        part = _reinterpret(_take(values, chosen), state[number].dtype)
-        changed[number] = _put(state[number], places, part)
+        positions = np.flatnonzero(owners == number)
+        indices = flat[positions] - graph.starts[number]
+        variable_values = _reinterpret(_take(values, positions), state[number].dtype)
+        changed[number] = _put(state[number], indices, variable_values)
     return changed
 
 
-def _take(array: jax.Array, places: np.ndarray) -> jax.Array:
-    if (view := _find_view(places)) is None:
-        return array.at[places].get(mode="promise_in_bounds")
+def _take(array: jax.Array, indices: np.ndarray) -> jax.Array:
+    if (view := _find_view(indices)) is None:
+        return array.at[indices].get(mode="promise_in_bounds")
     start, extents, order = view
     size = math.prod(extents)
     part = array if size == array.size else jax.lax.slice(array, (start,), (start + size,))
-    taken = part.reshape(extents).transpose(order) if len(extents) > 1 else part
-    return taken.reshape(places.shape)
+    values = part.reshape(extents).transpose(order) if len(extents) > 1 else part
+    return values.reshape(indices.shape)
 
 
-def _put(array: jax.Array, places: np.ndarray, values: jax.Array) -> jax.Array:
-    first = int(places[0])
-    if np.array_equal(places, np.arange(first, first + places.size)):
-        if places.size == array.size:
+def _put(array: jax.Array, indices: np.ndarray, values: jax.Array) -> jax.Array:
+    first = int(indices[0])
+    if np.array_equal(indices, np.arange(first, first + indices.size)):
+        if indices.size == array.size:
             return values
         return jax.lax.dynamic_update_slice(array, values, (first,))
-    if places.size == array.size:
-        inverse = np.empty_like(places)
-        inverse[places] = np.arange(places.size)
+    if indices.size == array.size:
+        inverse = np.empty_like(indices)
+        inverse[indices] = np.arange(indices.size)
         return _take(values, inverse)
-    return array.at[places].set(values, mode="promise_in_bounds", unique_indices=True)
+    return array.at[indices].set(values, mode="promise_in_bounds", unique_indices=True)
 
 
-def _find_view(places: np.ndarray) -> tuple[int, list[int], list[int]] | None:
-    """Returns places as a contiguous region, seen with its dimensions in another order.
+def _find_view(indices: np.ndarray) -> tuple[int, list[int], list[int]] | None:
+    """Finds the contiguous region of which indices are a view with its dimensions transposed.
 
     Returns:
-      Its first place, the extents in memory's order, and the transposition of these to that of
-      `places` without dimensions of extent 1; None for places that are no such region.
+      The region's first index, its extents in memory's order, and the transposition of these to
+      the order of `indices` without dimensions of extent 1; None if there is no such region.
     """
-    if not places.size:
+    if not indices.size:
         return None
-    squeezed = places.squeeze()
+    squeezed = indices.squeeze()
     start, axes = int(squeezed.flat[0]), range(squeezed.ndim)
     steps = [int(np.moveaxis(squeezed, axis, 0)[1].flat[0]) - start for axis in axes]
-    in_memory = sorted(axes, key=lambda axis: -steps[axis])
+    axes_in_memory_order = sorted(axes, key=lambda axis: -steps[axis])
     expected = 1
-    for axis in reversed(in_memory):
+    for axis in reversed(axes_in_memory_order):
         if steps[axis] != expected:
             return None
         expected *= squeezed.shape[axis]
-    whole = np.arange(start, start + squeezed.size)
-    extents = [squeezed.shape[axis] for axis in in_memory]
-    order = [in_memory.index(axis) for axis in axes]
-    if not np.array_equal(whole.reshape(extents).transpose(order), squeezed):
+    contiguous = np.arange(start, start + squeezed.size)
+    extents = [squeezed.shape[axis] for axis in axes_in_memory_order]
+    order = [axes_in_memory_order.index(axis) for axis in axes]
+    if not np.array_equal(contiguous.reshape(extents).transpose(order), squeezed):
         return None
     return start, extents, order

@@ -7,7 +7,7 @@ import dataclasses as dc
 import numpy as np
 
 from ipujax.poplar.exceptions import type_error
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -44,30 +44,30 @@ BOOL = Type("BOOL", np.dtype(np.bool_))
 
 
 _TYPES = {
-    each.dtype: each
-    for each in (
+    type.dtype: type
+    for type in (
         FLOAT, HALF, INT, UNSIGNED_INT, SHORT, UNSIGNED_SHORT, SIGNED_CHAR, UNSIGNED_CHAR, BOOL,
     )
 }  # fmt: skip
 
 
 def type_of_dtype(dtype: np.dtype) -> Type:
-    """Returns the element type of a dtype, or says that there is none."""
+    """Returns the element type of a dtype; raises an error for a dtype without one."""
     if (type := _TYPES.get(np.dtype(dtype))) is not None:
         return type
     raise type_error(
         f"arrays of {dtype} are no tensors of Poplar",
-        where=user_place(),
+        where=user_line(),
         fix=f"cast it to one of {', '.join(map(str, _TYPES))}",
     )
 
 
 def require_type(value: object, argument: str) -> Type:
-    """Returns an element type, or says that this is none."""
+    """Returns a value if it is an element type; else raises an error."""
     if isinstance(value, Type):
         return value
     raise type_error(
         f"{argument} is {value!r}, which is no element type",
-        where=user_place(),
+        where=user_line(),
         fix="give poplar.FLOAT, HALF, INT, UNSIGNED_INT, SHORT, UNSIGNED_SHORT, CHAR or BOOL",
     )

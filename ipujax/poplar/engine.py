@@ -1,7 +1,8 @@
-"""Engines: programs of a graph, ready to run, and what its variables hold."""
+"""Engines: they run a graph's programs, and hold the values of its variables."""
 
 from __future__ import annotations
 
+import dataclasses as dc
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -27,18 +28,14 @@ from ipujax.poplar.exceptions import (
 )
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.graph_parts import DataStream, RemoteBuffer
-from ipujax.poplar.host_values import initial_state, put_values
+from ipujax.poplar.host_values import initial_state, read_values, write_values
 from ipujax.poplar.lower_program import ProgramLowering
 from ipujax.poplar.lower_steps import is_planned, key_of_buffer
 from ipujax.poplar.program import require_program
 from ipujax.poplar.stream_connections import StreamConnections
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.tile_memory import (
-    check_memory,
-    list_steps,
-    list_tensors,
-)
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.tile_memory import check_memory, list_steps, list_tensors
+from ipujax.poplar.user_lines import user_line
 from ipujax.poplar.written_elements import WrittenElements
 from ipujax.report import PlacedStep, Report, auto_report, place_memory, spread_over_ipus
 from ipujax.system import read_engine_options
@@ -46,7 +43,7 @@ from ipujax.system import read_engine_options
 
 @check.guard
 class Engine:
-    """The programs of a graph, checked.
+    """The compiled programs of a graph, with the values of its variables.
 
     Args:
       graph: the graph; what is added to it later does not count.
@@ -57,8 +54,8 @@ class Engine:
         Other options of C++ are listed once in the log.
 
     Raises:
-      poplar_error: by its kinds, for what `engine_checks` and `tile_memory` find, and for options
-        that C++ does not have.
+      poplar_error: an error that `engine_checks` or `tile_memory` finds, or an option that C++
+        does not have.
     """
 
     def __init__(self, graph: Graph, programs: Any, options: Mapping[str, str] | None = None):
@@ -72,10 +69,11 @@ class Engine:
         if not self._settings.allows_out_of_memory:
             steps = list_steps(graph, self._lowering.steps, self._programs)
             check_memory(graph, list_tensors(graph), steps)
-        self._compiled: dict[int, tuple[Any, list[int], list[int]]] = {}
+        self._compiled: dict[int, _CompiledProgram] = {}
         self._written = WrittenElements(graph)
         self._state: State = initial_state(graph)
-        self._settled: set[int] = set()
+        # Programs whose runs read only written elements, and write no others.
+        self._checked: set[int] = set()
         self._is_loaded = False
 
     def load(self, device: Device) -> None:
@@ -84,7 +82,7 @@ class Engine:
         if device.getTarget() != self._graph.getTarget():
             raise control_program_error(
                 "the device is of another target than the graph",
-                where=user_place(),
+                where=user_line(),
                 fix="make the graph with device.getTarget()",
             )
         self._is_loaded = True
@@ -93,8 +91,8 @@ class Engine:
         """Runs one of the programs.
 
         Args:
-          index: its place in the list of programs.
-          debugName: a name for this run; ignored by Poplar's results, and here.
+          index: its index in the list of programs.
+          debugName: a name for this run, which is ignored.
 
         Raises:
           stream_connection_error: a stream that is not connected.
@@ -105,40 +103,40 @@ class Engine:
         program = self._program(index)
         if not self._is_loaded:
             raise control_program_error(
-                "the engine is not loaded", where=user_place(), fix="call engine.load(device)"
+                "the engine is not loaded", where=user_line(), fix="call engine.load(device)"
             )
         for part in program.walk():
             for side in (part.src, part.dst) if isinstance(part, programs.Copy) else ():
                 if isinstance(side, DataStream):
                     self._streams.require_connected(side, part.where)
-        if not self._settings.takes_unwritten_as_zero and index not in self._settled:
-            self._follow(index, program)
-        compiled, numbers, written = self._compile(index)
+        if not self._settings.takes_unwritten_as_zero and index not in self._checked:
+            self._check_reads(index, program)
+        compiled = self._compile(index)
         try:
-            results = compiled([self._state[number] for number in numbers])
+            results = compiled.function(compiled.arguments(self._state))
             jax.block_until_ready(results)
         except jax.errors.JaxRuntimeError as error:
             raise explain_failure(error, self._lowering.steps.all_groups()) or error from None
         except CallbackError as error:
-            # What the host's side of a step refuses, such as a row of a remote buffer.
+            # The host's side of a step has failed, for a row that a remote buffer lacks.
             if isinstance(error.__cause__, poplar_error):
                 raise error.__cause__ from None
             raise
-        self._state |= dict(zip(written, results, strict=True))
+        self._state |= dict(zip(compiled.result_keys, results, strict=True))
         jax.effects_barrier()
 
-    def _follow(self, index: int, program: programs.Program) -> None:
-        """Follows what a program writes; programs that change nothing more are settled."""
-        known_before = self._written.known.copy()
+    def _check_reads(self, index: int, program: programs.Program) -> None:
+        """Raises an error for a read of unwritten elements; notes the elements that are written."""
+        written_before = self._written.is_written.copy()
         try:
             self._written.run(program)
         except control_program_error:
-            self._written.known = known_before
+            self._written.is_written = written_before
             raise
-        if not np.array_equal(known_before, self._written.known):
-            self._settled.clear()
+        if np.array_equal(written_before, self._written.is_written):
+            self._checked.add(index)
         else:
-            self._settled.add(index)
+            self._checked.clear()
 
     def loadAndRun(self, device: Device, index: int = 0) -> None:
         """Loads the engine onto a device, and runs one of the programs."""
@@ -146,34 +144,34 @@ class Engine:
         self.run(index)
 
     def disableExecutionProfiling(self) -> None:
-        """Changes nothing: reports are modelled, whatever has run."""
+        """Does nothing: reports are modelled, whatever has run."""
 
     def enableExecutionProfiling(self) -> None:
-        """Changes nothing: reports are modelled, whatever has run."""
+        """Does nothing: reports are modelled, whatever has run."""
 
     def _program(self, index: int) -> programs.Program:
         index = check.require_integer(index, "index", at_least=0)
         if index >= len(self._programs):
             raise control_program_error(
                 f"there is no program {index}",
-                where=user_place(),
+                where=user_line(),
                 fix=f"the engine has {len(self._programs)}",
             )
         return self._programs[index]
 
-    def _compile(self, index: int) -> tuple[Any, list[int], list[int]]:
-        """Returns the compiled program, the variables that it takes, and those that it gives."""
+    def _compile(self, index: int) -> _CompiledProgram:
         if index not in self._compiled:
             program = self._program(index)
-            numbers = self._lowering.variables_of_program(program)
-            written = self._lowering.written_by(program)
+            argument_keys = self._lowering.keys_used_by(program)
+            result_keys = self._lowering.keys_written_by(program)
 
             def run(arrays: list[jax.Array]) -> list[jax.Array]:
-                final_state = self._lowering.run(program, dict(zip(numbers, arrays, strict=True)))
-                return [final_state[number] for number in written]
+                state = dict(zip(argument_keys, arrays, strict=True))
+                final_state = self._lowering.run(program, state)
+                return [final_state[key] for key in result_keys]
 
-            compiled = driver.compile(run, name=f"program_{index}")
-            self._compiled[index] = (compiled, numbers, written)
+            function = driver.compile(run, name=f"program_{index}")
+            self._compiled[index] = _CompiledProgram(function, argument_keys, result_keys)
             self._write_auto_report(index)
         return self._compiled[index]
 
@@ -189,7 +187,7 @@ class Engine:
         self._streams.connect(handle, begin)
 
     def connectStreamToCallback(self, handle: str, index: Any, callback: Any = None) -> None:
-        """Connects a stream with what fills, or reads, each transfer's array.
+        """Connects a stream with a callback that fills, or reads, the array of each transfer.
 
         Args:
           handle: the stream's name.
@@ -202,7 +200,7 @@ class Engine:
         self._streams.connect_callback(handle, callback)
 
     def connectHostFunction(self, *_: Any) -> NoReturn:
-        """Refuses: the host takes part by streams and their callbacks."""
+        """Raises a `NotImplementedError`: the host takes part by streams and their callbacks."""
         raise NotImplementedError("poplar.Engine.connectHostFunction is left out")
 
     def writeTensor(self, handle: str, buffer: Any) -> None:
@@ -213,15 +211,15 @@ class Engine:
         if values.size != flat.size:
             raise index_error(
                 f"{values.size} values for '{handle}', {tensor}",
-                where=user_place(),
+                where=user_line(),
                 fix=f"give {flat.size}",
             )
         arrays = {n: np.array(self._state[n]) for n in variables_of(self._graph, flat)}
-        put_values(self._graph, arrays, flat, values)
+        write_values(self._graph, arrays, flat, values)
         self._state |= {number: jnp.asarray(array) for number, array in arrays.items()}
-        if not self._written.known[flat].all():
-            self._written.known[flat] = True
-            self._settled.clear()
+        if not self._written.is_written[flat].all():
+            self._written.is_written[flat] = True
+            self._checked.clear()
 
     def readTensor(self, handle: str, buffer: np.ndarray | None = None) -> np.ndarray:
         """Reads a tensor that `Graph.createHostRead` has named.
@@ -233,13 +231,8 @@ class Engine:
         tensor = _find_handle(self._graph.host_reads, handle)
         flat = tensor.elements.reshape(-1)
         if not self._settings.takes_unwritten_as_zero:
-            self._written.require(flat, f"readTensor('{handle}')", user_place())
-        values = np.empty(flat.size, tensor.type.dtype)
-        for number in variables_of(self._graph, flat):
-            variable = self._graph.variables[number]
-            inside = (flat >= variable.start) & (flat < variable.start + variable.size)
-            variable_values = np.asarray(self._state[number]).view(values.dtype)
-            values[inside] = variable_values[flat[inside] - variable.start]
+            self._written.require(flat, f"readTensor('{handle}')", user_line())
+        values = read_values(self._graph, self._state, flat, tensor.type.dtype)
         return _fill(buffer, values.reshape(tensor.shape()), f"'{handle}', {tensor}")
 
     def copyToRemoteBuffer(
@@ -258,7 +251,7 @@ class Engine:
         if values.size != buffer.size:
             raise index_error(
                 f"{values.size} values for a row of remote buffer '{handle}'",
-                where=user_place(),
+                where=user_line(),
                 fix=f"give {buffer.size}",
             )
         key = key_of_buffer(buffer)
@@ -290,12 +283,12 @@ class Engine:
         if buffer is None:
             raise stream_connection_error(
                 f"the graph has no remote buffer '{handle}'",
-                where=user_place(),
+                where=user_line(),
                 fix=f"it has: {', '.join(self._graph.remote_buffers) or 'none'}",
             )
         _require_replica(replica, "replicationIndex")
         row = check.require_integer(row, "repeatIndex", at_least=0)
-        self._streams.require_rows(buffer, user_place(), np.array([row]))
+        self._streams.require_rows(buffer, user_line(), np.array([row]))
         return buffer, slice(row * buffer.size, (row + 1) * buffer.size)
 
     # --- reports ----------------------------------------------------------------------------------
@@ -312,7 +305,7 @@ class Engine:
         if not self._settings.keeps_reports:
             raise profiling_disabled(
                 'the engine was made with {"debug.retainDebugInformation": "false"}',
-                where=user_place(),
+                where=user_line(),
                 fix="leave that out",
             )
         target = self._graph.getTarget()
@@ -351,11 +344,11 @@ class Engine:
                 print(f"{step.start_cycle:>12,} {step.kind:9} {step.name}", file=outputStream)
 
     def _lower(self, index: int) -> Any:
-        compiled, numbers, _ = self._compile(index)
-        return compiled.lower([self._state[number] for number in numbers])
+        compiled = self._compile(index)
+        return compiled.function.lower(compiled.arguments(self._state))
 
     def _write_auto_report(self, index: int) -> None:
-        """Writes the reports of a program that the options ask for."""
+        """Writes the reports of a program that the `autoReport` options ask for."""
         if self._settings.auto_report:
             reportable = _ReportedProgram(self, index, self._lower(index))
             auto_report.write_auto_report(
@@ -363,8 +356,21 @@ class Engine:
             )
 
 
+@dc.dataclass(frozen=True, slots=True)
+class _CompiledProgram:
+    """A compiled program: a function, and the keys in a state of its arguments and results."""
+
+    function: Any
+    argument_keys: list[int]
+    result_keys: list[int]
+
+    def arguments(self, state: State) -> list[jax.Array]:
+        """Returns the function's arguments."""
+        return [state[key] for key in self.argument_keys]
+
+
 class _ReportedProgram:
-    """A program of an engine, for reports that are written by themselves."""
+    """A program of an engine, as automatic reports take it."""
 
     def __init__(self, engine: Engine, index: int, lowered: Any):
         self._engine, self._index, self._lowered = engine, index, lowered
@@ -385,29 +391,29 @@ class _ReportedProgram:
 
 def _require_replica(replica: Any, argument: str) -> None:
     if check.require_integer(replica, argument, at_least=0):
-        raise index_error(f"replica {replica}", where=user_place(), fix="there is one, 0")
+        raise index_error(f"replica {replica}", where=user_line(), fix="there is one, 0")
 
 
 def _find_handle(handles: Mapping[str, Tensor], handle: str) -> Tensor:
     if handle not in handles:
         raise stream_connection_error(
             f"the graph has no host copy '{handle}'",
-            where=user_place(),
+            where=user_line(),
             fix=f"it has: {', '.join(handles) or 'none'}",
         )
     return handles[handle]
 
 
-def _fill(buffer: np.ndarray | None, values: np.ndarray, what: str) -> np.ndarray:
-    """Fills an array of the user's with values, or returns them in a new one."""
+def _fill(buffer: np.ndarray | None, values: np.ndarray, description: str) -> np.ndarray:
+    """Returns the user's array filled with values, or a new array of them."""
     if buffer is None:
         return values.copy()
     check.require_instance(buffer, np.ndarray, "the array to fill", "a NumPy array")
     if buffer.size != values.size or buffer.dtype != values.dtype:
         raise index_error(
-            f"the array has {buffer.size} elements of {buffer.dtype}, and {what} has {values.size} "
-            f"of {values.dtype}",
-            where=user_place(),
+            f"the array has {buffer.size} elements of {buffer.dtype}, and {description} has "
+            f"{values.size} of {values.dtype}",
+            where=user_line(),
         )
     buffer[...] = values.reshape(buffer.shape)
     return buffer

@@ -1,4 +1,4 @@
-"""What an engine checks before its programs run: tiles, fields, overlaps, endless calls."""
+"""Checks of an engine's programs before they run: tiles, fields, overlaps, endless calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ipujax.poplar.tensors import Tensor
 
 
 def check_programs(graph: Graph, all_programs: Iterable[programs.Program]) -> None:
-    """Checks all that an engine would run, and gives vertices a place for their plain fields.
+    """Checks an engine's programs, and connects the plain fields of their vertices.
 
     Raises:
       graph_recursion_error: a program that calls itself.
@@ -38,7 +38,7 @@ def check_programs(graph: Graph, all_programs: Iterable[programs.Program]) -> No
         for program in whole_program.walk():
             for tensor in _tensors_of(program):
                 _check_tensor(graph, tensor, program.where)
-            for tensor in _written_by(program):
+            for tensor in _outputs_of(program):
                 _check_destination(graph, tensor, program.where)
             if isinstance(program, programs.Execute) and program.compute_set not in checked:
                 checked.add(program.compute_set)
@@ -60,11 +60,11 @@ def _tensors_of(program: programs.Program) -> list[Tensor]:
         return [side for side in sides if isinstance(side, Tensor)]
     if isinstance(program, programs.CycleMark):
         return [program.tensor]
-    return [*program.read_tensors(), *_written_by(program)]
+    return [*program.read_tensors(), *_outputs_of(program)]
 
 
-def _written_by(program: programs.Program) -> list[Tensor]:
-    """Returns the tensors that a program writes itself, vertices and cycle counts aside."""
+def _outputs_of(program: programs.Program) -> list[Tensor]:
+    """Returns the tensors that a copy or an operation writes; none for other programs."""
     if isinstance(program, programs.Operation):
         return [*program.outputs]
     if isinstance(program, programs.Copy) and isinstance(program.dst, Tensor):
@@ -72,39 +72,43 @@ def _written_by(program: programs.Program) -> list[Tensor]:
     return []
 
 
-def _check_tensor(graph: Graph, tensor: Tensor, where: str) -> None:
+def _check_tensor(graph: Graph, tensor: Tensor, source_line: str) -> None:
     if tensor.graph is not graph:
-        raise graph_connection_error(f"{tensor} is of another graph than the engine", where=where)
+        raise graph_connection_error(
+            f"{tensor} is of another graph than the engine", where=source_line
+        )
     tiles = graph.tile_of[tensor.elements]
     if (tiles == NO_TILE).any():
         element = int(tensor.elements[tiles == NO_TILE][0])
         raise invalid_tile_mapping(
             f"{graph.name_element(element)} is used and is on no tile",
-            where=where,
+            where=source_line,
             fix="call graph.setTileMapping, or poputil.mapTensorLinearly",
         )
 
 
-def _check_destination(graph: Graph, tensor: Tensor, where: str) -> None:
+def _check_destination(graph: Graph, tensor: Tensor, source_line: str) -> None:
     flat = tensor.elements.reshape(-1)
     if np.unique(flat).size != flat.size:
-        raise index_error(f"elements of {tensor} are written more than once", where=where)
-    _refuse_constants(graph, flat, where)
+        raise index_error(f"elements of {tensor} are written more than once", where=source_line)
+    _refuse_constants(graph, flat, source_line)
 
 
-def _refuse_constants(graph: Graph, elements: np.ndarray, where: str) -> None:
+def _refuse_constants(graph: Graph, elements: np.ndarray, source_line: str) -> None:
     for variable in graph.variables:
         if variable.values is None:
             continue
         inside = (elements >= variable.start) & (elements < variable.start + variable.size)
         if inside.any():
-            raise graph_connection_error(f"constant '{variable.name}' is written", where=where)
+            raise graph_connection_error(
+                f"constant '{variable.name}' is written", where=source_line
+            )
 
 
-def _check_compute_set(graph: Graph, compute_set: ComputeSet, where: str) -> None:
+def _check_compute_set(graph: Graph, compute_set: ComputeSet, source_line: str) -> None:
     if compute_set.graph is not graph:
         raise graph_connection_error(
-            f"compute set '{compute_set.name}' is of another graph", where=where
+            f"compute set '{compute_set.name}' is of another graph", where=source_line
         )
     for vertex in compute_set.vertices:
         if vertex.tile == NO_TILE:
@@ -135,12 +139,12 @@ def _check_compute_set(graph: Graph, compute_set: ComputeSet, where: str) -> Non
                 where=compute_set.vertices[owners[unmapped[0]]].where,
                 fix="call graph.setTileMapping, or poputil.mapTensorLinearly",
             )
-    _refuse_constants(graph, written, where)
+    _refuse_constants(graph, written, source_line)
     _check_overlaps(graph, compute_set, (read, readers), (written, writers))
 
 
 def _edges(compute_set: ComputeSet, *, are_written: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the elements that vertices write, or read, and the vertex of each."""
+    """Returns the elements that a compute set's vertices write, or read, and each one's vertex."""
     elements: list[np.ndarray] = [np.zeros(0, np.int64)]
     numbers: list[int] = [0]
     for vertex in compute_set.vertices:
@@ -148,7 +152,7 @@ def _edges(compute_set: ComputeSet, *, are_written: bool) -> tuple[np.ndarray, n
             if field.is_written if are_written else field.is_read:
                 elements.append(vertex.connections[name].elements.reshape(-1))
                 numbers.append(vertex.number)
-    sizes = [each.size for each in elements]
+    sizes = [part.size for part in elements]
     return np.concatenate(elements), np.repeat(np.array(numbers), sizes)
 
 
@@ -179,7 +183,7 @@ def _check_overlaps(
 def _refuse_aliased_outputs(
     graph: Graph, compute_set: ComputeSet, elements: np.ndarray, writers: np.ndarray
 ) -> None:
-    """Raises an error for an element that one vertex writes in two places of its fields."""
+    """Raises an error for an element that one vertex writes twice through its fields."""
     last_place = np.zeros(graph.size, np.int64)
     last_place[elements] = np.arange(elements.size)
     last = last_place[elements]

@@ -1,4 +1,4 @@
-"""The options of an engine: those that act, those that C++ has, and all others."""
+"""The options of an engine: those that act, and C++'s others, which are accepted and logged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from ipujax.ground import ConfigError
 from ipujax.poplar.exceptions import check, poplar_error
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 from ipujax.report import auto_report
 from ipujax.system import get_logger, read_engine_options
 
@@ -32,7 +32,7 @@ _CATEGORIES = (
 
 @dc.dataclass(frozen=True)
 class EngineSettings:
-    """The settings that an engine's options give.
+    """The settings of an engine.
 
     Attributes:
       takes_unwritten_as_zero: whether elements that nothing has written may be read.
@@ -48,7 +48,7 @@ class EngineSettings:
 
 
 def read_engine_settings(options: Any) -> EngineSettings:
-    """Returns what options say, and lists those without effect once in the log.
+    """Returns the settings of options, and logs those without effect once.
 
     Args:
       options: texts by names, as C++'s `OptionFlags`; True and False stand for their texts.
@@ -70,7 +70,7 @@ def read_engine_settings(options: Any) -> EngineSettings:
             continue
         if category not in _CATEGORIES:
             raise check.value_error(
-                f"there is no engine option {name!r} (at {user_place()})",
+                f"there is no engine option {name!r} (at {user_line()})",
                 f"options begin with autoReport, {', '.join(_CATEGORIES)}",
             )
         without_effect.append(name)
@@ -78,9 +78,9 @@ def read_engine_settings(options: Any) -> EngineSettings:
     try:
         auto_report.parse_auto_report_options(read_engine_options(reports))
     except ConfigError as error:
-        raise poplar_error(str(error), where=user_place()) from error
+        raise poplar_error(str(error), where=user_line()) from error
     if without_effect:
-        _list_options(tuple(sorted(without_effect)))
+        _log_options_without_effect(tuple(sorted(without_effect)))
     return EngineSettings(
         _require_one_of(texts, READ_UNWRITTEN, "error", ("error", "zero")) == "zero",
         _require_one_of(texts, _ALLOW_OUT_OF_MEMORY, "false", ("true", "false")) == "true",
@@ -103,5 +103,5 @@ def _require_one_of(
 
 
 @functools.cache
-def _list_options(names: tuple[str, ...]) -> None:
+def _log_options_without_effect(names: tuple[str, ...]) -> None:
     get_logger().info("options of Poplar's engine that change nothing here: %s", ", ".join(names))

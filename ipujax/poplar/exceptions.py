@@ -1,4 +1,4 @@
-"""The exceptions of Poplar: `poplar_error`, and what C++ derives from it."""
+"""The exceptions of Poplar: `poplar_error` and the classes that C++ derives from it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ipujax.ground import Checks, IPUError
 
 
 class poplar_error(IPUError, RuntimeError):
-    """A graph, program or run that Poplar would refuse; the root of all that is raised here."""
+    """A graph, program or run that Poplar would refuse; the base class of Poplar's errors."""
 
 
 class type_error(poplar_error, TypeError):
@@ -34,7 +34,7 @@ class graph_connection_error(poplar_error, ValueError):
 
 
 class graph_object_creation_error(poplar_error, ValueError):
-    """Something that the graph cannot add."""
+    """A vertex, codelet or other object that the graph cannot add."""
 
 
 class graph_recursion_error(poplar_error, RecursionError):
@@ -46,7 +46,7 @@ class graph_program_compilation_error(poplar_error, ValueError):
 
 
 class graph_memory_allocation_error(poplar_error, MemoryError):
-    """A tile that would hold more than it has."""
+    """A tile whose data exceeds its memory."""
 
 
 class profiling_disabled(poplar_error):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,75 +33,75 @@ class Exchange:
     inwards: bool
 
 
-def find_exchange(
-    graph: Graph, edges: Sequence[tuple[np.ndarray, np.ndarray, int]], *, inwards: bool
-) -> Exchange:
-    """Returns what moves between the tiles of elements and those of vertices.
+class Edges(NamedTuple):
+    """The elements that vertices read, or write, through one field.
+
+    Attributes:
+      elements: the elements' numbers, int64 [vertices, n].
+      tiles: the vertices' tiles, int [vertices].
+      element_bytes: the bytes of an element.
+    """
+
+    elements: np.ndarray
+    tiles: np.ndarray
+    element_bytes: int
+
+
+def find_exchange(graph: Graph, edges: Sequence[Edges], *, inwards: bool) -> Exchange:
+    """Returns the bytes that move between the tiles of elements and those of vertices.
 
     Args:
       graph: the graph.
-      edges: elements [vertices, n], tiles of the vertices [vertices], bytes of an element.
-      inwards: from the elements to the vertices.
+      edges: the elements and tiles of vertices.
+      inwards: whether data moves from the elements to the vertices.
     """
     target = graph.getTarget()
-    tiles, ipus, tiles_per_ipu = target.getNumTiles(), target.ipus, target.tiles
-    totals = np.zeros((4, tiles), np.int64)
-    flows = np.zeros((ipus, ipus), np.int64)
-    for size in {size for *_, size in edges}:
-        elements, at = _distinct_pairs(graph, [each for each in edges if each[2] == size])
-        home = graph.tile_of[elements]
-        is_far = home // tiles_per_ipu != at // tiles_per_ipu
+    num_tiles, tiles_per_ipu = target.getNumTiles(), target.tiles
+    totals = np.zeros((4, num_tiles), np.int64)
+    flows = np.zeros((target.ipus, target.ipus), np.int64)
+    for size in {edge.element_bytes for edge in edges}:
+        elements, vertex_tiles = _distinct_pairs(
+            graph, [edge for edge in edges if edge.element_bytes == size]
+        )
+        element_ipus = graph.tile_of[elements] // tiles_per_ipu
+        vertex_ipus = vertex_tiles // tiles_per_ipu
+        is_far = element_ipus != vertex_ipus
         for kind, chosen in enumerate((~is_far, is_far)):
-            copies = np.bincount(at[chosen], minlength=tiles) * size
+            copies = np.bincount(vertex_tiles[chosen], minlength=num_tiles) * size
             senders = graph.tile_of[np.unique(elements[chosen])]
-            pair = (copies, np.bincount(senders, minlength=tiles) * size)
+            pair = (copies, np.bincount(senders, minlength=num_tiles) * size)
             totals[2 * kind : 2 * kind + 2] += pair if inwards else pair[::-1]
-        _add_flows(flows, elements[is_far], home[is_far], at[is_far], tiles_per_ipu, size, inwards)
+        # An element moves once from one IPU to another, however many tiles there use it.
+        crossings = np.stack([elements, element_ipus, vertex_ipus])[:, is_far]
+        _, at_element, at_vertex = np.unique(crossings, axis=1)
+        np.add.at(flows, (at_element, at_vertex) if inwards else (at_vertex, at_element), size)
     received, sent, far_received, far_sent = totals
     return Exchange(received, sent, far_received, far_sent, flows, inwards)
 
 
-def _distinct_pairs(
-    graph: Graph, edges: Sequence[tuple[np.ndarray, np.ndarray, int]]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the elements that lie elsewhere than a vertex that uses them, and its tile, once."""
+def _distinct_pairs(graph: Graph, edges: Sequence[Edges]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns elements and the other tiles that use them, each pair once."""
     pairs: list[np.ndarray] = []
-    for elements, where, _ in edges:
-        remote = graph.tile_of[elements] != where[:, None]
-        keys = elements + where[:, None].astype(np.int64) * graph.size
-        pairs.append(keys[remote])
-    distinct = np.unique(np.concatenate(pairs))
-    at, elements = np.divmod(distinct, max(graph.size, 1))
-    return elements, at
-
-
-def _add_flows(
-    flows: np.ndarray,
-    elements: np.ndarray,
-    home: np.ndarray,
-    at: np.ndarray,
-    tiles_per_ipu: int,
-    size: int,
-    inwards: bool,
-) -> None:
-    """Adds the bytes of elements between two IPUs, each element once for each pair of IPUs."""
-    ends = np.stack([elements, home // tiles_per_ipu, at // tiles_per_ipu])
-    _, homes, users = np.unique(ends, axis=1)
-    np.add.at(flows, (homes, users) if inwards else (users, homes), size)
+    for edge in edges:
+        tiles = edge.tiles[:, None].astype(np.int64)
+        pairs.append((edge.elements + tiles * graph.size)[graph.tile_of[edge.elements] != tiles])
+    vertex_tiles, elements = np.divmod(np.unique(np.concatenate(pairs)), max(graph.size, 1))
+    return elements, vertex_tiles
 
 
 def join_between_ipus(*exchanges: Exchange) -> BetweenIpus | None:
-    """Returns what exchanges move between IPUs together; None if that is nothing."""
-    flows = np.sum([each.flows for each in exchanges], axis=0)
+    """Returns the traffic between IPUs of some exchanges together; None if there is none."""
+    flows = np.sum([exchange.flows for exchange in exchanges], axis=0)
     if not np.any(flows):
         return None
     pairs = np.argwhere(flows)
+    copies = [e.far_received if e.inwards else e.far_sent for e in exchanges]
     return BetweenIpus(
         ipus=len(flows),
         flows=tuple((int(a), int(b), int(flows[a, b])) for a, b in pairs),
-        received=_total([each.far_received for each in exchanges]),
-        sent=_total([each.far_sent for each in exchanges]),
-        copies=_total([e.far_received if e.inwards else e.far_sent for e in exchanges]),
+        received=_total([exchange.far_received for exchange in exchanges]),
+        sent=_total([exchange.far_sent for exchange in exchanges]),
+        copies=_total(copies),
     )
 
 

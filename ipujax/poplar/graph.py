@@ -1,4 +1,4 @@
-"""Graphs: variables on tiles, compute sets and their vertices, streams."""
+"""Graphs: variables on tiles, compute sets and their vertices, streams and virtual graphs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from ipujax.operators import linear_tile_bounds
+from ipujax.operators import TileRuns, linear_tile_bounds
 from ipujax.poplar.codelet_table import CodeletTable
 from ipujax.poplar.codelets import make_codelet
 from ipujax.poplar.devices import Device, Target
@@ -33,7 +33,7 @@ from ipujax.poplar.graph_streams import StreamsOfGraph
 from ipujax.poplar.program import require_program
 from ipujax.poplar.regions import sort_into_contiguous_regions
 from ipujax.poplar.tensors import Interval, Tensor, as_interval
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 from ipujax.poplar.vertex_connections import connect_field, set_field_size, set_field_value
 
 
@@ -69,7 +69,7 @@ class Graph(StreamsOfGraph):
         return self
 
     def getTarget(self) -> Target:
-        """The target."""
+        """Returns the target."""
         return self._target
 
     # --- variables --------------------------------------------------------------------------------
@@ -81,23 +81,20 @@ class Graph(StreamsOfGraph):
         mappingMethod: VariableMappingMethod | str = VariableMappingMethod.NONE,
         debugContext: str = "",
     ) -> Tensor:
-        """Adds a variable, on no tile yet unless a method says where.
+        """Adds a variable; without a mapping method it is on no tile yet.
 
         Args:
           type: the element type.
           shape: the extents.
-          mappingMethod: where it lies; may be left out, so that the name comes third.
+          mappingMethod: its mapping; may be left out, so that the name comes third.
           debugContext: its name.
         """
         if isinstance(mappingMethod, str):
             mappingMethod, debugContext = VariableMappingMethod.NONE, mappingMethod
         check.require_instance(mappingMethod, VariableMappingMethod, "mappingMethod")
-        variable = self._add(type, shape, debugContext, None)
+        variable = self._add_variable(type, shape, debugContext, None)
         if mappingMethod is VariableMappingMethod.LINEAR:
-            tiles = self.getTarget().getNumTiles()
-            bounds = linear_tile_bounds(variable.numElements(), variable.type.size, tiles)
-            owners = np.repeat(np.arange(bounds.size - 1), np.diff(bounds))
-            self.put_on_tiles(variable.elements.reshape(-1), owners)
+            self.map_linearly(variable)
         return variable
 
     def addConstant(
@@ -117,10 +114,12 @@ class Graph(StreamsOfGraph):
         if flat.size not in (1, size):
             raise index_error(
                 f"constant of shape {list(shape)} with {flat.size} values",
-                where=user_place(),
+                where=user_line(),
                 fix=f"give one value, or {size}",
             )
-        return self._add(type, shape, debugContext, np.broadcast_to(flat, size), "constants")
+        return self._add_variable(
+            type, shape, debugContext, np.broadcast_to(flat, size), "constants"
+        )
 
     def clone(
         self,
@@ -128,28 +127,28 @@ class Graph(StreamsOfGraph):
         debugContext: str = "",
         method: TensorCloneMethod = TensorCloneMethod.PRESERVE_ORDER_UNLESS_ALIASES,
     ) -> Tensor:
-        """Adds a variable of a tensor's shape and mapping.
+        """Adds a variable with a tensor's shape and mapping.
 
         Args:
           *tensor: the tensor, or another type and the tensor; after it a name and a method.
           debugContext: the variable's name.
-          method: what the clone does with elements that are at several places of the tensor.
+          method: the treatment of elements that the tensor repeats.
         """
         type, like, debugContext, method = read_clone(tensor, debugContext, method)
         elements = self.require_tensor(like).elements
-        places = np.arange(elements.size).reshape(elements.shape)
+        indices = np.arange(elements.size).reshape(elements.shape)
         if method.keeps_aliases:
-            elements, places = np.unique(elements, return_inverse=True)
+            elements, indices = np.unique(elements, return_inverse=True)
         name = debugContext or f"{like.name}_clone"
         new = self.addVariable(type, [elements.size], name)
         self.tile_of[new.elements] = self.tile_of[elements.reshape(-1)]
-        return Tensor(self.root, new.elements[places.reshape(like.shape())], type, name)
+        return Tensor(self.root, new.elements[indices.reshape(like.shape())], type, name)
 
     def add_vertex_state(self, type: Type, shape: Sequence[int], name: str) -> Tensor:
-        """Adds a variable that vertices keep their plain fields in."""
-        return self._add(type, shape, name, None, "vertex_state")
+        """Adds a variable that holds the plain fields of vertices."""
+        return self._add_variable(type, shape, name, None, "vertex_state")
 
-    def _add(
+    def _add_variable(
         self,
         type: Type,
         shape: Sequence[int],
@@ -163,9 +162,9 @@ class Graph(StreamsOfGraph):
         name = check.require_instance(name, str, "debugContext") or f"variable{number}"
         start, self.size = self.size, self.size + size
         if self.size > self.tile_of.size:
-            room = np.full(max(self.size, 2 * self.tile_of.size), NO_TILE, np.int32)
-            room[: self.tile_of.size] = self.tile_of
-            self.tile_of = room
+            added_size = max(self.size - self.tile_of.size, self.tile_of.size)
+            added_tiles = np.full(added_size, NO_TILE, np.int32)
+            self.tile_of = np.concatenate([self.tile_of, added_tiles])
         self.variables.append(Variable(name, number, start, size, type, values, category))
         self.starts.append(start)
         return Tensor(self.root, np.arange(start, self.size).reshape(extents), type, name)
@@ -180,7 +179,7 @@ class Graph(StreamsOfGraph):
         return f"element {element - variable.start} of '{variable.name}'"
 
     def setInitialValue(self, what: Tensor | FieldRef, value: Any) -> None:
-        """Sets what a tensor holds when the engine is loaded, or what a plain field holds.
+        """Sets the values of a tensor at the start of an engine, or that of a plain field.
 
         Args:
           what: the tensor, or the field.
@@ -192,14 +191,14 @@ class Graph(StreamsOfGraph):
         elements = self.require_tensor(what).elements
         values = np.array(value, what.type.dtype)  # a copy: the user's array may change
         if values.size not in (1, elements.size):
-            raise index_error(f"{values.size} initial values for {what}", where=user_place())
+            raise index_error(f"{values.size} initial values for {what}", where=user_line())
         flat = np.broadcast_to(values.reshape(-1), elements.size)
         self.initial_values.append((elements.reshape(-1), flat))
 
     # --- tiles ------------------------------------------------------------------------------------
 
     def setTileMapping(self, what: Tensor | Vertex, tile: Any) -> None:
-        """Puts a tensor, a slice of one, or a vertex on tiles.
+        """Maps a tensor, a slice of one, or a vertex to tiles.
 
         Args:
           what: the tensor or vertex.
@@ -207,26 +206,38 @@ class Graph(StreamsOfGraph):
             each tile, an `Interval` or a pair each.
         """
         if isinstance(what, Vertex):
-            what.put_on_tile(int(self.tiles_of_root(self._require_tile(tile, str(what)))))
+            what.set_tile(int(self.tiles_of_root(self._require_tile(tile, str(what)))))
             return
         elements = self.require_tensor(what).elements
         if not isinstance(tile, (list, tuple)):
-            self.put_on_tiles(elements, self._require_tile(tile, str(what)))
+            self.map_elements(elements, self._require_tile(tile, str(what)))
             return
         flat = elements.reshape(-1)
         for number, intervals in enumerate(tile):
             for interval in map(as_interval, intervals):
                 if interval.last > flat.size:
-                    raise invalid_tile_mapping(f"{interval} of {what}", where=user_place())
+                    raise invalid_tile_mapping(f"{interval} of {what}", where=user_line())
                 part = flat[interval.first : interval.last]
-                self.put_on_tiles(part, self._require_tile(number, str(what)))
+                self.map_elements(part, self._require_tile(number, str(what)))
 
-    def put_on_tiles(self, elements: np.ndarray, tiles: int | np.ndarray) -> None:
-        """Puts elements, by their numbers, on one tile, or each on its own."""
+    def map_elements(self, elements: np.ndarray, tiles: int | np.ndarray) -> None:
+        """Maps elements, by their numbers, to one tile, or each to its own."""
         self.tile_of[elements] = self.tiles_of_root(tiles)
 
+    def map_linearly(self, tensor: Tensor, **settings: int) -> None:
+        """Maps a tensor's elements to the tiles in order, as PopLibs' `mapTensorLinearly` does.
+
+        Args:
+          tensor: the tensor.
+          **settings: `minimum_bytes` of a tile and elements of a `grain`, if not PopLibs' defaults.
+        """
+        tiles = self.getTarget().getNumTiles()
+        bounds = linear_tile_bounds(tensor.numElements(), tensor.type.size, tiles, **settings)
+        owners = np.repeat(np.arange(bounds.size - 1), np.diff(bounds))
+        self.map_elements(tensor.elements.reshape(-1), owners)
+
     def tiles_of_root(self, tiles: int | np.ndarray) -> int | np.ndarray:
-        """Returns what the graph that holds everything calls some tiles of this one."""
+        """Returns the numbers of this graph's tiles in the graph that holds everything."""
         return tiles
 
     def getTileMapping(
@@ -247,39 +258,38 @@ class Graph(StreamsOfGraph):
             number = int(np.argmax(tiles == NO_TILE))
             raise invalid_tile_mapping(
                 f"element {number} of {tensor} is on no tile",
-                where=user_place(),
+                where=user_line(),
                 fix="call setTileMapping, or getTileMapping(tensor, requireComplete=False)",
             )
         check.require_flag(allowExternal, "allowExternal")
         mapping: list[list[Interval]] = [[] for _ in range(self._target.getNumTiles())]
-        ends = [*(np.flatnonzero(np.diff(tiles)) + 1).tolist(), tiles.size] if tiles.size else []
         start = 0
-        for end in ends:
-            if tiles[start] != NO_TILE:
-                mapping[tiles[start]].append(Interval(start, end))
+        for tile, end in TileRuns.from_tiles(tiles).array.T.tolist():
+            if tile != NO_TILE:
+                mapping[tile].append(Interval(start, end))
             start = end
         return mapping
 
     def getSortedContiguousRegions(
         self, t: Tensor, regions: Sequence[Interval], removeAliasedIntervals: bool = False
     ) -> list[list[Interval]]:
-        """Returns intervals in the order of memory, those that follow each other there together.
+        """Returns intervals in the order of memory, in one list those that adjoin there.
 
         Args:
           t: the tensor.
           regions: intervals of its flattened elements, such as `getTileMapping` gives for a tile.
-          removeAliasedIntervals: of places that are one element, keep the first alone.
+          removeAliasedIntervals: whether repeated elements are kept only once.
         """
         drops_aliases = check.require_flag(removeAliasedIntervals, "removeAliasedIntervals")
         tensor = self.require_tensor(t)
         return sort_into_contiguous_regions(tensor, regions, drops_aliases=drops_aliases)
 
-    def _require_tile(self, tile: Any, what: str) -> int:
+    def _require_tile(self, tile: Any, description: str) -> int:
         tile = check.require_integer(tile, "the tile")
         if not 0 <= tile < self.getTarget().getNumTiles():
             raise invalid_tile_mapping(
-                f"{what} on tile {tile}",
-                where=user_place(),
+                f"{description} on tile {tile}",
+                where=user_line(),
                 fix=f"the target has tiles 0 to {self.getTarget().getNumTiles() - 1}",
             )
         return tile
@@ -288,13 +298,13 @@ class Graph(StreamsOfGraph):
         """Returns a tensor of this graph; raises an error for anything else."""
         check.require_instance(tensor, Tensor, "the tensor")
         if tensor.graph is not self.root:
-            raise graph_connection_error(f"{tensor} is of another graph", where=user_place())
+            raise graph_connection_error(f"{tensor} is of another graph", where=user_line())
         return tensor
 
     # --- vertices ---------------------------------------------------------------------------------
 
     def addCodelets(self, src: Any, *arguments: Any, compileFlags: str = "") -> None:
-        """Makes codelets known, in JAX or in C++.
+        """Adds codelets in JAX or in C++ to the graph.
 
         Args:
           src: a function in JAX, the path of a file in C++, a file object with its text, or a list
@@ -327,21 +337,21 @@ class Graph(StreamsOfGraph):
         """
         if check.require_instance(cs, ComputeSet, "cs").graph is not self.root:
             raise graph_object_creation_error(
-                f"compute set '{cs.name}' is of another graph", where=user_place()
+                f"compute set '{cs.name}' is of another graph", where=user_line()
             )
         if callable(vertexType):
             self.addCodelets(vertexType)
             codelet = make_codelet(vertexType)
         else:
             codelet = self.codelets.find(check.require_instance(vertexType, str, "vertexType"))
-        vertex = Vertex(cs, codelet, len(cs.vertices), user_place())
+        vertex = Vertex(cs, codelet, len(cs.vertices), user_line())
         for field, tensor in (connections or {}).items():
             self.connect(vertex[field], tensor)
         cs.vertices.append(vertex)
         return vertex
 
     def connect(self, field: FieldRef, tensor: Any) -> None:
-        """Connects a field of a vertex with a tensor; a plain one takes a value.
+        """Connects a field of a vertex with a tensor, or sets a plain field's value.
 
         Args:
           field: `vertex["field"]`, or one of a vector of fields: `vertex["field"][i]`.
@@ -350,7 +360,7 @@ class Graph(StreamsOfGraph):
         connect_field(self.root, check.require_instance(field, FieldRef, "field"), tensor)
 
     def setFieldSize(self, field: FieldRef, size: int) -> None:
-        """Sets how many elements a plain vector in C++ has, or fields a vector of fields.
+        """Sets the number of elements of a plain vector in C++, or of fields of a vector of fields.
 
         Args:
           field: `vertex["field"]`.
@@ -371,7 +381,7 @@ class Graph(StreamsOfGraph):
         vertex.flops = flops
 
     def registerPerfEstimator(self, vertexTypeName: str, estimator: Callable[..., float]) -> None:
-        """Sets the function that says how many cycles vertices of a type take.
+        """Sets the function that estimates the cycles of vertices of a type.
 
         Args:
           vertexTypeName: the name of the codelet.
@@ -382,11 +392,11 @@ class Graph(StreamsOfGraph):
     # --- the host ---------------------------------------------------------------------------------
 
     def createHostWrite(self, handle: str, tensor: Tensor) -> None:
-        """Has `Engine.writeTensor` write a tensor by a name."""
+        """Gives a tensor the handle by which `Engine.writeTensor` writes it."""
         self.host_writes[handle] = self.require_tensor(tensor)
 
     def createHostRead(self, handle: str, tensor: Tensor) -> None:
-        """Has `Engine.readTensor` read a tensor by a name."""
+        """Gives a tensor the handle by which `Engine.readTensor` reads it."""
         self.host_reads[handle] = self.require_tensor(tensor)
 
     def addFunction(self, program: Any) -> Function:
@@ -394,9 +404,9 @@ class Graph(StreamsOfGraph):
         return Function(require_program(program))
 
     def createVirtualGraph(self, lowerTile: Any, upperTile: int | None = None) -> Graph:
-        """Returns a graph of some tiles of this one, numbered from 0 on.
+        """Returns a virtual graph of some of this graph's tiles, numbered from 0 on.
 
-        What it adds belongs to this graph.
+        Variables and vertices that are added to it belong to this graph.
 
         Args:
           lowerTile: the first tile; without `upperTile` the number of tiles of each IPU, its first
@@ -406,39 +416,39 @@ class Graph(StreamsOfGraph):
         Raises:
           invalid_tile_mapping: tiles that do not exist, or none.
         """
-        target = self.getTarget()
+        target, ipus = self.getTarget(), 1
         if upperTile is not None:
-            first, end = lowerTile, upperTile
-            ipus, tiles = 1, [*range(check.require_integer(first, "lowerTile", at_least=0), end)]
+            lowerTile = check.require_integer(lowerTile, "lowerTile", at_least=0)
+            tiles = [*range(lowerTile, upperTile)]
         else:
             ipus = target.ipus
             tiles = [*(lowerTile if isinstance(lowerTile, (list, tuple)) else range(lowerTile))]
             if any(tile >= target.tiles for tile in tiles):
                 raise invalid_tile_mapping(
                     f"a virtual graph with tile {max(tiles)} of each IPU",
-                    where=user_place(),
+                    where=user_line(),
                     fix=f"an IPU has tiles 0 to {target.tiles - 1}",
                 )
             tiles = [ipu * target.tiles + tile for ipu in range(ipus) for tile in tiles]
         if not tiles or len({*tiles}) != len(tiles):
             raise invalid_tile_mapping(
                 f"a virtual graph of {len(tiles)} tiles",
-                where=user_place(),
+                where=user_line(),
                 fix="give some tiles, each once",
             )
         chosen = np.array([self._require_tile(tile, "the virtual graph") for tile in tiles])
         return Graph.of_some_tiles(self.root, np.asarray(self.tiles_of_root(chosen)), ipus)
 
     def serialize(self, *_: Any) -> NoReturn:
-        """Refuses: graphs are not written to files."""
+        """Raises a `NotImplementedError`: graphs are not written to files."""
         raise NotImplementedError("poplar.Graph.serialize is left out")
 
     def createReplicatedGraph(self, *_: Any) -> NoReturn:
-        """Refuses: replicas are those of `ipu.compile`."""
+        """Raises a `NotImplementedError`: replicas are those of `ipu.compile`."""
         raise NotImplementedError("poplar.Graph.createReplicatedGraph is left out")
 
     def addHostFunction(self, *_: Any) -> NoReturn:
-        """Refuses: the host takes part by streams and their callbacks."""
+        """Raises a `NotImplementedError`: the host takes part by streams and their callbacks."""
         raise NotImplementedError("poplar.Graph.addHostFunction is left out, as is hostFunction")
 
     hostFunction = addHostFunction

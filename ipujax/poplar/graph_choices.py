@@ -1,4 +1,4 @@
-"""What calls of a graph choose among: mappings of variables, clones, streams of replicas."""
+"""Enumerations for a graph's methods: mappings of variables, clones, streams of replicas."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from ipujax.poplar.tensors import Tensor
 
 
 class VariableMappingMethod(enum.Enum):
-    """Where `Graph.addVariable` puts a variable."""
+    """The tiles that `Graph.addVariable` maps a variable to."""
 
     NONE = 0
-    """On no tile."""
+    """No tile."""
     LINEAR = 1
-    """Over all tiles in order, as `poputil.mapTensorLinearly` does."""
+    """All tiles in order, as `poputil.mapTensorLinearly` does."""
 
 
 class TensorCloneMethod(enum.Enum):
-    """What a clone of a tensor does where one element of it is at several places."""
+    """The treatment of a tensor's repeated elements by `Graph.clone`."""
 
     PRESERVE_ORDER_AND_ALIASES = 0
-    """The clone has one element there, too."""
+    """The clone has repeated elements, too."""
     CREATE_NEW_ORDER = 1
-    """Each place has an element of its own."""
+    """Each of the clone's elements is distinct."""
     PRESERVE_ORDER_UNLESS_ALIASES = 2
-    """Each place has an element of its own."""
+    """Each of the clone's elements is distinct."""
     GATHER_AND_PRESERVE_TILE_ORDER_AND_ALIASES = 3
-    """The clone has one element there, too."""
+    """The clone has repeated elements, too."""
 
     @property
     def keeps_aliases(self) -> bool:
-        """Whether places that are one element in the tensor are one in the clone."""
+        """True if a repeated element of the tensor is a repeated element of the clone."""
         return self in (
             TensorCloneMethod.PRESERVE_ORDER_AND_ALIASES,
             TensorCloneMethod.GATHER_AND_PRESERVE_TILE_ORDER_AND_ALIASES,
@@ -42,7 +42,7 @@ class TensorCloneMethod(enum.Enum):
 
 
 class ReplicatedStreamMode(enum.Enum):
-    """What replicas read from a stream; a graph is one replica, so both are the same here."""
+    """The transfers that replicas read; a graph is one replica, so both are the same here."""
 
     REPLICATE = 0
     BROADCAST = 1
@@ -51,14 +51,14 @@ class ReplicatedStreamMode(enum.Enum):
 def read_clone(
     arguments: Sequence[Any], name: str, method: TensorCloneMethod
 ) -> tuple[Type, Tensor, str, TensorCloneMethod]:
-    """Returns the type, the tensor, the name and the method that `Graph.clone` is asked for."""
-    types = [each for each in arguments[:1] if isinstance(each, Type)]
-    given = arguments[len(types) :]
-    tensor = check.require_instance(given[0] if given else None, Tensor, "tensor")
-    for each in given[1:]:
-        if isinstance(each, TensorCloneMethod):
-            method = each
+    """Returns the type, tensor, name and method that the arguments of `Graph.clone` give."""
+    types = [argument for argument in arguments[:1] if isinstance(argument, Type)]
+    tensor, *names_and_methods = arguments[len(types) :] or [None]
+    tensor = check.require_instance(tensor, Tensor, "tensor")
+    for argument in names_and_methods:
+        if isinstance(argument, TensorCloneMethod):
+            method = argument
         else:
-            name = check.require_instance(each, str, "debugContext")
+            name = check.require_instance(argument, str, "debugContext")
     check.require_instance(method, TensorCloneMethod, "method")
     return (types or [tensor.type])[0], tensor, check.require_instance(name, str, "name"), method

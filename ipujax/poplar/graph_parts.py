@@ -1,4 +1,4 @@
-"""What graphs consist of: variables, compute sets, vertices, streams, remote buffers, functions."""
+"""The parts of graphs: variables, compute sets, vertices, streams, remote buffers, functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipujax.poplar.codelets import Codelet
 from ipujax.poplar.element_types import Type
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 if TYPE_CHECKING:
     from ipujax.poplar.graph import Graph
@@ -27,12 +27,13 @@ class Variable:
 
     Attributes:
       name: the user's name, or one of ours.
-      number: its place among the variables.
-      start: its first element's number.
-      size: how many there are.
+      number: its index among the variables.
+      start: the number of its first element.
+      size: the number of its elements.
       type: the element type.
-      values: of a constant, its elements; None for a variable.
-      category: of reports: "variables", "constants", or "vertex_state" for vertices' plain fields.
+      values: the elements of a constant; None for a variable.
+      category: its category in reports: "variables", "constants", or "vertex_state" for vertices'
+        plain fields.
     """
 
     name: str
@@ -58,19 +59,19 @@ class Vertex:
     """A vertex, as `addVertex` makes it: `vertex["field"]` is one of its fields.
 
     Attributes:
-      compute_set: where it is in.
-      codelet: its kind.
-      number: its place in the compute set.
+      compute_set: the set that it belongs to.
+      codelet: the vertex type.
+      number: its index in the compute set.
       where: the user's line.
       connections: tensors by field, flat for a vector of vectors.
       rows: the sizes of the rows of each field.
       row_tensors: tensors of vectors of fields whose fields are connected one by one.
       values: plain fields that have been set.
-      sizes: those of plain vectors that have been set.
+      sizes: the sizes of plain vectors that have been set.
       tile: its tile; `NO_TILE` before it is set.
       cycles: the estimate that has been set for it, if any.
       flops: the floating-point operations that have been set for it.
-      constants: what inputs hold that have been given as numbers, on the vertex's tile.
+      constants: constants, on the vertex's tile, of inputs that have been given as numbers.
     """
 
     compute_set: ComputeSet
@@ -91,14 +92,14 @@ class Vertex:
         self.codelet.require_field(field)
         return FieldRef(self, field)
 
-    def put_on_tile(self, tile: int) -> None:
-        """Puts it on a tile, by its number in the whole graph, with its constants."""
+    def set_tile(self, tile: int) -> None:
+        """Maps the vertex and its constants to a tile, by its number in the whole graph."""
         self.tile = tile
         for constant in self.constants:
             constant.graph.tile_of[constant.elements] = tile
 
     def set_plain(self, field: str, value: Any) -> None:
-        """Sets what a plain field holds at first."""
+        """Sets the initial value of a plain field."""
         if self.codelet.native is not None:
             self.codelet.native.check_value(field, value, self.sizes.get(field))
         self.values[field] = copy.copy(value)  # the user's array may change
@@ -114,7 +115,7 @@ class FieldRef:
     Attributes:
       vertex: the vertex.
       field: its name.
-      index: its place in a vector of fields; None for all of it.
+      index: its index in a vector of fields; None for the whole vector.
     """
 
     vertex: Vertex
@@ -127,13 +128,13 @@ class FieldRef:
         if not 0 <= index < size:
             raise index_error(
                 f"field {index} of '{self.field}' of {self.vertex}, which has {size}",
-                where=user_place(),
+                where=user_line(),
                 fix="call graph.setFieldSize before",
             )
         return FieldRef(self.vertex, self.field, index)
 
     def size(self) -> int:
-        """The number of fields of a vector of fields, or of elements."""
+        """Returns the number of fields of a vector of fields, or of elements of any other field."""
         if self.field in self.vertex.row_tensors:
             return len(self.vertex.row_tensors[self.field])
         rows = self.vertex.rows.get(self.field, ())
@@ -146,10 +147,10 @@ class DataStream:
     """A stream between the host and the device.
 
     Attributes:
-      name: by which the host connects it.
+      name: the name by which the host connects it.
       type: the element type.
-      size: elements of one transfer.
-      to_device: the direction.
+      size: the number of elements of one transfer.
+      to_device: whether it goes to the device.
     """
 
     name: str
@@ -158,15 +159,15 @@ class DataStream:
     to_device: bool
 
     def numElements(self) -> int:
-        """The elements of a transfer."""
+        """Returns the number of elements of a transfer."""
         return self.size
 
     def elementType(self) -> Type:
-        """The element type."""
+        """Returns the element type."""
         return self.type
 
     def handle(self) -> str:
-        """The name."""
+        """Returns the name."""
         return self.name
 
 
@@ -182,11 +183,11 @@ class RemoteBuffer:
     """Rows of elements in streaming memory.
 
     Attributes:
-      handle: by which the host names it.
-      number: its place among the remote buffers.
+      handle: the host's name for it.
+      number: its index among the remote buffers.
       type: the element type.
       size: elements of a row.
-      repeats: how many rows there are.
+      repeats: the number of rows.
     """
 
     handle: str
@@ -196,17 +197,17 @@ class RemoteBuffer:
     repeats: int
 
     def numElements(self) -> int:
-        """The elements of a row."""
+        """Returns the number of elements of a row."""
         return self.size
 
     def getRepeats(self) -> int:
-        """The number of rows."""
+        """Returns the number of rows."""
         return self.repeats
 
     def elementType(self) -> Type:
-        """The element type."""
+        """Returns the element type."""
         return self.type
 
     def getHandle(self) -> str:
-        """The name."""
+        """Returns the name."""
         return self.handle

@@ -1,4 +1,4 @@
-"""What a graph shares with the host: streams, and rows in streaming memory."""
+"""The part of a graph for the host: streams, and remote buffers in streaming memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ipujax.poplar.element_types import Type, require_type
 from ipujax.poplar.exceptions import check, stream_connection_error
 from ipujax.poplar.graph_choices import ReplicatedStreamMode
 from ipujax.poplar.graph_parts import DataStream, RemoteBuffer
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 from ipujax.system import get_logger
 
 
@@ -40,7 +40,7 @@ class StreamsOfGraph:
         """
         check.require_instance(replicatedMode, ReplicatedStreamMode, "replicatedMode")
         for name in options or {}:
-            _note_option(name)
+            _log_option(name)
         return self._add_stream(handle, elementType, numElements, to_device=True)
 
     def addDeviceToHostFIFO(
@@ -52,13 +52,13 @@ class StreamsOfGraph:
     ) -> DataStream:
         """Adds a stream to the host of so many elements a transfer; notes options in the log."""
         for name in options or {}:
-            _note_option(name)
+            _log_option(name)
         return self._add_stream(handle, elementType, numElements, to_device=False)
 
     def _add_stream(self, name: str, type: Type, size: int, *, to_device: bool) -> DataStream:
         if name in self.streams:
             raise stream_connection_error(
-                f"there is a stream '{name}' already", where=user_place(), fix="name it otherwise"
+                f"there is a stream '{name}' already", where=user_line(), fix="name it otherwise"
             )
         size = check.require_integer(size, "numElements", at_least=0)
         stream = DataStream(name, require_type(type, "elementType"), size, to_device)
@@ -89,7 +89,7 @@ class StreamsOfGraph:
         if handle in self.remote_buffers:
             raise stream_connection_error(
                 f"there is a remote buffer '{handle}' already",
-                where=user_place(),
+                where=user_line(),
                 fix="name it otherwise",
             )
         buffer = RemoteBuffer(
@@ -104,5 +104,5 @@ class StreamsOfGraph:
 
 
 @functools.cache
-def _note_option(name: str) -> None:
+def _log_option(name: str) -> None:
     get_logger().info("option %r of Poplar's streams changes nothing here", name)

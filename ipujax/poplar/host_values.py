@@ -1,4 +1,4 @@
-"""What variables hold before a program has run."""
+"""The values of variables on the host: before a first run, and for reads and writes."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def initial_state(graph: Graph, arguments: Mapping[int, jax.Array] | None = None
         else np.array(variable.values)
         for variable in graph.variables
     }
-    for elements, given in graph.initial_values:
-        put_values(graph, arrays, elements, given)
+    for elements, values in graph.initial_values:
+        write_values(graph, arrays, elements, values)
     for buffer in graph.remote_buffers.values():
         arrays[key_of_buffer(buffer)] = np.zeros(buffer.repeats * buffer.size, buffer.type.dtype)
     arrays[CLOCK] = np.zeros(2, np.uint32)
-    held = {number: jnp.asarray(array) for number, array in arrays.items()}
-    return {**held, **(arguments or {})}
+    state = {key: jnp.asarray(array) for key, array in arrays.items()}
+    return {**state, **(arguments or {})}
 
 
-def put_values(
+def write_values(
     graph: Graph, arrays: Mapping[int, np.ndarray], elements: np.ndarray, values: np.ndarray
 ) -> None:
     """Writes elements of variables on the host.
@@ -45,9 +45,27 @@ def put_values(
       graph: the graph.
       arrays: the variables, 1-d, by their numbers.
       elements: element numbers, 1-d.
-      values: as many, of the variables' type or of another one of that size.
+      values: as many values, of the variables' type or another type of its size.
     """
     for number in variables_of(graph, elements):
-        variable = graph.variables[number]
-        inside = (elements >= variable.start) & (elements < variable.start + variable.size)
-        arrays[number].view(values.dtype)[elements[inside] - variable.start] = values[inside]
+        is_inside, indices = _find_inside(graph, number, elements)
+        arrays[number].view(values.dtype)[indices] = values[is_inside]
+
+
+def read_values(
+    graph: Graph, state: Mapping[int, jax.Array], elements: np.ndarray, dtype: np.dtype
+) -> np.ndarray:
+    """Returns elements of variables on the host, 1-d, as a type of the variables' size."""
+    values = np.empty(elements.size, dtype)
+    for number in variables_of(graph, elements):
+        is_inside, indices = _find_inside(graph, number, elements)
+        values[is_inside] = np.asarray(state[number]).view(dtype)[indices]
+    return values
+
+
+def _find_inside(graph: Graph, number: int, elements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which of some elements belong to a variable, and their indices in it."""
+    variable = graph.variables[number]
+    indices = elements - variable.start
+    is_inside = (indices >= 0) & (indices < variable.size)
+    return is_inside, indices[is_inside]

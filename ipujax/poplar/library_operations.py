@@ -1,13 +1,12 @@
-"""How an operation of PopLibs joins a sequence: a function of JAX, tensors, and a mapping.
+"""How operations of PopLibs are added to programs: a JAX function, its tensors, their mapping.
 
-An elementwise operation runs where its output lies, and its output lies as its first operand; what
-tiles any other operation takes, the planner of ordinary programs says, and its outputs are spread
+An elementwise operation runs where its output lies, and its output lies as its first operand; the
+planner of ordinary programs chooses the tiles of any other operation, whose outputs are mapped
 linearly.
 """
 
 from __future__ import annotations
 
-import dataclasses as dc
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax.operators import LAUNCH_CYCLES, linear_tile_bounds, tile_cycles_of
+from ipujax.operators import LAUNCH_CYCLES, tile_cycles_of
 from ipujax.poplar.element_types import Type, type_of_dtype
 from ipujax.poplar.exceptions import check, index_error, type_error
 from ipujax.poplar.graph import Graph
@@ -23,7 +22,7 @@ from ipujax.poplar.graph_parts import NO_TILE
 from ipujax.poplar.program import Operation
 from ipujax.poplar.program import Sequence as ProgramSequence
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 from ipujax.system import get_logger
 
 Operand = Tensor | int | float | bool
@@ -46,15 +45,15 @@ def add_elementwise(
     Args:
       graph: the graph.
       prog: the sequence.
-      name: of the operation.
-      function: of arrays, or of the numbers that are given as such.
+      name: the operation's name in reports.
+      function: a function of the operands: arrays for tensors, and numbers as they are.
       operands: tensors, whose shapes broadcast, and numbers.
       out: the tensor to write; a new one by default, on the tiles of the first operand that has
         the output's shape.
       in_place: whether the first operand is written.
       keeps_type: whether the result must be of the type of the first tensor, or BOOL.
-      cycles: cycles of a tile for so many elements, launch not counted; those of the planner's
-        formulas by default.
+      cycles: number of elements -> cycles of a tile without the launch; by the planner's formulas
+        by default.
     """
     tensors, call = _split_operands(graph, prog, operands, function)
     out = tensors[0] if in_place else out
@@ -66,7 +65,7 @@ def add_elementwise(
     if keeps_type and tensors and result_aval.dtype not in (tensors[0].type.dtype, np.bool_):
         raise type_error(
             f"{name} of {tensors[0]} would be {type_of_dtype(result_aval.dtype)}",
-            where=user_place(),
+            where=user_line(),
             fix="popops.cast it first",
         )
     if out is None:
@@ -78,7 +77,7 @@ def add_elementwise(
         value = jax.numpy.broadcast_to(call(*arrays), shape)
         return [value.astype(out.type.dtype)]
 
-    def of_tile(count: int) -> float:
+    def planner_cycles(count: int) -> float:
         avals = [
             jax.ShapeDtypeStruct((count,) if tensor.numElements() > 1 else (), tensor.type.dtype)
             for tensor in tensors
@@ -86,7 +85,7 @@ def add_elementwise(
         chip = graph.getTarget().chip
         return max(0, tile_cycles_of(lambda arrays: call(*arrays), avals, chip) - LAUNCH_CYCLES)
 
-    prog.add(Operation(name, run, tensors, [out], cycles or of_tile))
+    prog.add(Operation(name, run, tensors, [out], cycles or planner_cycles))
     return out
 
 
@@ -104,8 +103,8 @@ def add_planned(
     Args:
       graph: the graph.
       prog: the sequence.
-      name: of the operation.
-      function: of arrays and numbers -> an array, or several.
+      name: the operation's name in reports.
+      function: a function of arrays and numbers that returns an array, or several.
       operands: tensors and numbers.
       outs: the tensors to write; for None, and where there are none, new ones are spread linearly.
     """
@@ -119,7 +118,7 @@ def add_planned(
         avals = jax.eval_shape(run, *(_aval(tensor) for tensor in tensors))
     except (TypeError, ValueError) as error:
         shapes = ", ".join(str(tensor) for tensor in tensors)
-        raise index_error(f"{name} of {shapes}: {error}", where=user_place()) from error
+        raise index_error(f"{name} of {shapes}: {error}", where=user_line()) from error
     outputs: list[Tensor] = []
     for number, aval in enumerate(avals):
         out = outs[number] if number < len(outs) else None
@@ -131,41 +130,33 @@ def add_planned(
     return outputs
 
 
-@dc.dataclass(frozen=True, slots=True)
-class Rest:
-    """The name and type that follow the program in a call, told apart by their types.
+def read_title(name: str, trailing_arguments: Sequence[Any]) -> str:
+    """Returns an operation's name in reports, from the arguments that follow its program.
 
-    Attributes:
-      title: the operation's name in reports, below the user's.
-      type: the type of the output, if one is given.
+    These are a name, a type, options and plans, in any order. Options and plans change nothing;
+    options are noted in the log.
+
+    Raises:
+      type_error: an argument that is none of them.
     """
-
-    title: str
-    type: Type | None
-
-
-def read_rest(name: str, rest: Sequence[Any]) -> Rest:
-    """Reads a name, a type, options and plans; options and plans change nothing, and are noted."""
-    title, type = name, None
-    for each in rest:
-        if isinstance(each, str):
-            title = title_of(name, each)
-        elif isinstance(each, Type):
-            type = each
-        elif isinstance(each, Mapping):
-            for option in {*each} - _COMPUTED_OTHERWISE:
-                _note_option(name, str(option))
-        elif each is not None and not isinstance(each, PlanningCache):
-            raise check.type_error(f"{name} takes no {each!r} after its program")
-    return Rest(title, type)
+    title = name
+    for argument in trailing_arguments:
+        if isinstance(argument, str):
+            title = title_of(name, argument)
+        elif isinstance(argument, Mapping):
+            for option in {*argument} - _OPTIONS_WITH_EFFECT:
+                _log_option(name, str(option))
+        elif argument is not None and not isinstance(argument, (Type, PlanningCache)):
+            raise check.type_error(f"{name} takes no {argument!r} after its program")
+    return title
 
 
-_COMPUTED_OTHERWISE = {"groupNormStridedChannelGrouping"}
-"""Options that change what is computed, which the operation itself reads."""
+_OPTIONS_WITH_EFFECT = {"groupNormStridedChannelGrouping"}
+"""Options that change what is computed: the operation itself reads them."""
 
 
 class PlanningCache:
-    """Plans of products; the planner keeps its own."""
+    """A cache of plans, accepted and unused: the planner keeps its own."""
 
 
 def title_of(name: str, context: Any) -> str:
@@ -176,42 +167,32 @@ def title_of(name: str, context: Any) -> str:
 
 @check.guard
 def addCodelets(graph: Graph) -> None:
-    """Accepts what PopLibs needs before its vertices are used; here nothing does."""
+    """Does nothing: PopLibs' operations need no codelets here."""
     check.require_instance(graph, Graph, "graph")
 
 
 @functools.cache
-def _note_option(name: str, option: str) -> None:
+def _log_option(name: str, option: str) -> None:
     get_logger().info("option %r of PopLibs' %s changes nothing here", option, name)
 
 
-def require_program_at(name: str, arguments: Sequence[Any], places: Sequence[int]) -> int:
-    """Returns the place of the program among arguments, which tells overloads apart."""
-    program_places = [i for i, each in enumerate(arguments) if isinstance(each, ProgramSequence)]
-    if not program_places or program_places[0] not in places:
+def split_at_program(
+    name: str, arguments: tuple[Any, ...], operand_counts: Sequence[int]
+) -> tuple[tuple[Any, ...], ProgramSequence, tuple[Any, ...]]:
+    """Returns the operands of an overloaded function, its program, and the arguments after that.
+
+    Args:
+      name: the function's name.
+      arguments: its arguments.
+      operand_counts: how many operands may come before the program, by overload.
+    """
+    programs = (i for i, argument in enumerate(arguments) if isinstance(argument, ProgramSequence))
+    count = next(programs, -1)
+    if count not in operand_counts:
         raise check.type_error(
             f"{name} does not have the right arguments", f"help(...) of {name} lists them"
         )
-    return program_places[0]
-
-
-def map_tensor_linearly(graph: Graph, tensor: Tensor, first_tile: int = 0, **settings: int) -> int:
-    """Spreads a tensor over tiles, as PopLibs' `mapTensorLinearly` does.
-
-    Args:
-      graph: the graph.
-      tensor: the tensor.
-      first_tile: where it begins; the last tile is followed by the first.
-      **settings: `minimum_bytes` of a tile and elements of a `grain`, where they are others.
-
-    Returns:
-      The tile after the last that gets any.
-    """
-    tiles = graph.getTarget().getNumTiles()
-    bounds = linear_tile_bounds(tensor.numElements(), tensor.type.size, tiles, **settings)
-    owners = np.repeat(np.arange(bounds.size - 1), np.diff(bounds))
-    graph.put_on_tiles(tensor.elements.reshape(-1), (first_tile + owners) % tiles)
-    return (first_tile + bounds.size - 1) % tiles
+    return arguments[:count], arguments[count], arguments[count + 1 :]
 
 
 def _add_output(graph: Graph, name: str, aval: Any, like: Tensor | None) -> Tensor:
@@ -219,20 +200,20 @@ def _add_output(graph: Graph, name: str, aval: Any, like: Tensor | None) -> Tens
     if like is not None and (graph.tile_of[like.elements] != NO_TILE).all():
         graph.tile_of[out.elements] = graph.tile_of[like.elements]
     else:
-        map_tensor_linearly(graph, out)
+        graph.map_linearly(out)
     return out
 
 
-def _check_output(name: str, out: Tensor, wanted: Any, *, is_exact: bool) -> None:
-    if tuple(out.shape()) != tuple(wanted.shape):
+def _check_output(name: str, out: Tensor, expected: Any, *, is_exact: bool) -> None:
+    if tuple(out.shape()) != tuple(expected.shape):
         raise index_error(
-            f"the output of {name} has shape {list(wanted.shape)}, and {out} has not",
-            where=user_place(),
+            f"the output of {name} has shape {list(expected.shape)}, and {out} has not",
+            where=user_line(),
         )
-    if is_exact and out.type.dtype != wanted.dtype:
+    if is_exact and out.type.dtype != expected.dtype:
         raise type_error(
-            f"the output of {name} is {type_of_dtype(wanted.dtype)}, and {out} is not",
-            where=user_place(),
+            f"the output of {name} is {type_of_dtype(expected.dtype)}, and {out} is not",
+            where=user_line(),
         )
 
 
@@ -242,13 +223,18 @@ def _split_operands(
     """Returns the tensors among operands, and the function of these alone."""
     check.require_instance(graph, Graph, "graph")
     check.require_instance(prog, ProgramSequence, "prog", "a program.Sequence")
-    for each in operands:
-        check.require_instance(each, (Tensor, int, float, bool, np.number), "an operand")
-    tensors = [each for each in operands if isinstance(each, Tensor)]
+    for operand in operands:
+        check.require_instance(operand, (Tensor, int, float, bool, np.number), "an operand")
+    tensors = [operand for operand in operands if isinstance(operand, Tensor)]
 
     def call(*arrays: jax.Array) -> Any:
         remaining_arrays = iter(arrays)
-        return function(*(next(remaining_arrays) if isinstance(o, Tensor) else o for o in operands))
+        return function(
+            *(
+                next(remaining_arrays) if isinstance(operand, Tensor) else operand
+                for operand in operands
+            )
+        )
 
     return tensors, call
 
@@ -259,7 +245,7 @@ def _broadcast_shapes(name: str, tensors: Sequence[Tensor]) -> tuple[int, ...]:
     except ValueError as error:
         shapes = " and ".join(str(tensor) for tensor in tensors)
         raise index_error(
-            f"the shapes of {shapes} do not match in {name}", where=user_place()
+            f"the shapes of {shapes} do not match in {name}", where=user_line()
         ) from error
 
 

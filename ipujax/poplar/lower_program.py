@@ -1,4 +1,8 @@
-"""A program as a function of JAX: the arrays of variables in, those that it writes out."""
+"""Programs as JAX functions of a state.
+
+A state holds arrays by integer keys: variables by their numbers (0 and above), the clock, and
+remote buffers.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from jax import lax
 
 from ipujax.operators import cycles_of_function, run_branch
 from ipujax.poplar import program as programs
-from ipujax.poplar.element_access import State, read_elements, write_elements
+from ipujax.poplar.element_access import State, write_elements
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.lower_steps import Step, StepLowering, key_of_buffer
 from ipujax.poplar.stream_connections import StreamConnections
@@ -19,6 +23,12 @@ from ipujax.poplar.tensors import Tensor
 
 CLOCK = -1
 """The key under which a state holds the cycles that have passed, uint32 [2]: low, high."""
+
+_EARLIER_CLOCK = -(2**62)
+"""The key of the clock at the start of a part whose cycles are counted."""
+
+_Body = Callable[[list[jax.Array]], list[jax.Array]]
+"""The body of a loop or branch: the arrays of the variables that it writes, before and after."""
 
 
 class ProgramLowering:
@@ -39,7 +49,9 @@ class ProgramLowering:
     ):
         self.graph, self.steps = graph, StepLowering(graph, streams, unplaced)
         self.has_clock = any(
-            isinstance(part, programs.CycleMark) for each in all_programs for part in each.walk()
+            isinstance(part, programs.CycleMark)
+            for program in all_programs
+            for part in program.walk()
         )
         self._cycles: dict[int, int] = {}
 
@@ -65,16 +77,15 @@ class ProgramLowering:
             case _:
                 return self._run_control(program, state)
 
-    def written_by(self, program: programs.Program) -> list[int]:
-        """Returns what any part of a program writes: variables, remote buffers, the clock."""
-        written = {n for part in program.walk() for n in self.steps.accesses(part)[1]}
+    def keys_written_by(self, program: programs.Program) -> list[int]:
+        """Returns the keys of the variables, remote buffers and clock that a program writes."""
+        written = {key for part in program.walk() for key in self.steps.accesses(part)[1]}
         return sorted({*written, CLOCK} if self.has_clock else written)
 
-    def variables_of_program(self, program: programs.Program) -> list[int]:
-        """Returns what any part of a program reads or writes."""
-        both = (self.steps.accesses(part) for part in program.walk())
-        used = {number for pair in both for numbers in pair for number in numbers}
-        return sorted({*used, *self.written_by(program)})
+    def keys_used_by(self, program: programs.Program) -> list[int]:
+        """Returns the keys of all that any part of a program reads or writes."""
+        read = {key for part in program.walk() for key in self.steps.accesses(part)[0]}
+        return sorted({*read, *self.keys_written_by(program)})
 
     # --- cycles -----------------------------------------------------------------------------------
 
@@ -84,116 +95,100 @@ class ProgramLowering:
             return state
         cycles = np.uint32(self._cycles_of(program))
 
-        def advance(now: State) -> jax.Array:
-            low, high = now[CLOCK]
+        def advance(variables: State) -> jax.Array:
+            low, high = variables[CLOCK]
             return jnp.stack([low + cycles, high + (low + cycles < low).astype(jnp.uint32)])
 
-        return {**state, CLOCK: self.steps.run_free(advance, [CLOCK], state)}
+        return {**state, CLOCK: self.steps.run_function(advance, [CLOCK], state)}
 
     def _cycles_of(self, program: Step) -> int:
         if id(program) not in self._cycles:
             read, written = self.steps.accesses(program)
-            shapes = {
-                number: jax.ShapeDtypeStruct(*self.shape_of(number)) for number in {*read, *written}
-            }
+            shapes = {key: jax.ShapeDtypeStruct(*self.shape_of(key)) for key in {*read, *written}}
 
             def run(state: State) -> list[jax.Array]:
-                after = self.steps.run_step(program, state)
-                return [after[number] for number in written]
+                state_after = self.steps.run_step(program, state)
+                return [state_after[key] for key in written]
 
             chip = self.graph.getTarget().as_one_chip
             self._cycles[id(program)] = cycles_of_function(run, shapes, chip)
         return self._cycles[id(program)]
 
-    def shape_of(self, number: int) -> tuple[tuple[int, ...], np.dtype]:
-        """Returns the shape and dtype of what a state holds under a key."""
-        if number == CLOCK:
+    def shape_of(self, key: int) -> tuple[tuple[int, ...], np.dtype]:
+        """Returns the shape and dtype of the array that a state holds under a key."""
+        if key == CLOCK:
             return (2,), np.dtype(np.uint32)
-        if number < CLOCK:
+        if key < CLOCK:
             buffers = self.graph.remote_buffers.values()
-            buffer = next(each for each in buffers if key_of_buffer(each) == number)
+            buffer = next(buffer for buffer in buffers if key_of_buffer(buffer) == key)
             return (buffer.repeats * buffer.size,), buffer.type.dtype
-        variable = self.graph.variables[number]
+        variable = self.graph.variables[key]
         return (variable.size,), variable.type.dtype
 
-    def _mark(self, program: programs.CycleMark, before: jax.Array, state: State) -> State:
+    def _mark(self, program: programs.CycleMark, earlier_clock: jax.Array, state: State) -> State:
         """Writes the cycles since an earlier clock into the tensor that asks for them."""
         elements = program.tensor.elements
         (number,) = self.steps.variables([elements])
 
-        def write(now: State) -> jax.Array:
-            low, high = now[CLOCK] - now[_EARLIER]
-            high = high - (now[CLOCK][0] < now[_EARLIER][0]).astype(jnp.uint32)
-            return write_elements(self.graph, now, elements, jnp.stack([low, high]))[number]
+        def write(variables: State) -> jax.Array:
+            clock, earlier = variables[CLOCK], variables[_EARLIER_CLOCK]
+            low, high = clock - earlier
+            cycles = jnp.stack([low, high - (clock[0] < earlier[0]).astype(jnp.uint32)])
+            return write_elements(self.graph, variables, elements, cycles)[number]
 
-        known = {**state, _EARLIER: before}
-        return {**state, number: self.steps.run_free(write, [_EARLIER, CLOCK, number], known)}
+        keys, operands = [_EARLIER_CLOCK, CLOCK, number], {**state, _EARLIER_CLOCK: earlier_clock}
+        return {**state, number: self.steps.run_function(write, keys, operands)}
 
     # --- control ----------------------------------------------------------------------------------
 
     def _run_control(self, program: programs.Program, state: State) -> State:
-        """Runs loops and branches, with what they write as their variables."""
-        written = self.written_by(program)
+        """Runs a loop or a branch, whose variables are the arrays that it writes."""
+        written = self.keys_written_by(program)
+        initial_values = [state[key] for key in written]
 
-        def body(part: programs.Program) -> Callable[[list[jax.Array]], list[jax.Array]]:
+        def state_with(values: list[jax.Array]) -> State:
+            return {**state, **dict(zip(written, values, strict=True))}
+
+        def body_of(part: programs.Program) -> _Body:
             def run(values: list[jax.Array]) -> list[jax.Array]:
-                after = self.run(part, {**state, **dict(zip(written, values, strict=True))})
-                return [after[number] for number in written]
+                state_after = self.run(part, state_with(values))
+                return [state_after[key] for key in written]
 
             return run
 
-        values = self._run_bodies(program, body, written, state)
-        return {**state, **dict(zip(written, values, strict=True))}
-
-    def _run_bodies(
-        self,
-        program: programs.Program,
-        body: Callable[[programs.Program], Callable[[list[jax.Array]], list[jax.Array]]],
-        written: list[int],
-        state: State,
-    ) -> list[jax.Array]:
-        values = [state[number] for number in written]
-
-        def decide(
-            tensor: Tensor, how: Callable[[jax.Array], jax.Array], now: list[jax.Array]
+        def read_control(
+            tensor: Tensor, convert: Callable[[jax.Array], jax.Array], values: list[jax.Array]
         ) -> jax.Array:
-            current = {**state, **dict(zip(written, now, strict=True))}
-            return self._decide(tensor, how, current)
+            """Returns the condition or index that a tensor of one element stands for."""
+            return self.steps.read_tensor(
+                tensor, state_with(values), lambda array: convert(array.reshape(()))
+            )
 
         match program:
             case programs.Repeat():
-                run = body(program.body)
-                return lax.fori_loop(0, program.count, lambda _, now: run(now), values)
+                run = body_of(program.body)
+                results = lax.fori_loop(
+                    0, program.count, lambda _, values: run(values), initial_values
+                )
             case programs.RepeatWhile():
-                condition, run = body(program.condition), body(program.body)
-                return lax.while_loop(
-                    lambda now: decide(
-                        program.predicate, lambda flag: (flag != 0) == program.goes_on, now
+                condition, run = body_of(program.condition), body_of(program.body)
+                results = lax.while_loop(
+                    lambda values: read_control(
+                        program.predicate, lambda flag: (flag != 0) == program.goes_on, values
                     ),
-                    lambda now: condition(run(now)),
-                    condition(values),
+                    lambda values: condition(run(values)),
+                    condition(initial_values),
                 )
             case programs.If():
-                bodies = [body(program.false_body), body(program.true_body)]
-                index = decide(program.predicate, lambda flag: jnp.int32(flag != 0), values)
-                return run_branch(index, bodies, values)
+                bodies = [body_of(program.false_body), body_of(program.true_body)]
+                index = read_control(
+                    program.predicate, lambda flag: jnp.int32(flag != 0), initial_values
+                )
+                results = run_branch(index, bodies, initial_values)
             case programs.Switch():
-                index = decide(program.control, program.find_case, values)
-                return run_branch(index, [body(part) for part in program.parts()], values)
+                bodies = [body_of(part) for part in program.parts()]
+                index = read_control(program.control, program.find_case, initial_values)
+                results = run_branch(index, bodies, initial_values)
             case _:
                 raise NotImplementedError(f"{type(program).__name__} is not there yet")
-
-    def _decide(
-        self, tensor: Tensor, how: Callable[[jax.Array], jax.Array], state: State
-    ) -> jax.Array:
-        """Returns what the control makes of a scalar."""
-
-        def read(now: State) -> jax.Array:
-            return how(
-                read_elements(self.graph, now, tensor.elements, tensor.type.dtype).reshape(())
-            )
-
-        return self.steps.run_free(read, self.steps.variables([tensor.elements]), state)
-
-
-_EARLIER = -(2**62)  # the key of an earlier clock, while cycles are counted
+        return state_with(results)

@@ -1,4 +1,4 @@
-"""The single steps of a program as functions of JAX, each with its cost."""
+"""The single steps of a program as JAX functions of a state, each with its modelled cost."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from ipujax.poplar.vertex_groups import VertexGroup, group_vertices, run_groups
 
 Step: TypeAlias = programs.Execute | programs.Copy | programs.PrintTensor | programs.Operation
 
-OnDevice: TypeAlias = programs.Execute | programs.Copy | programs.Operation
+DeviceStep: TypeAlias = programs.Execute | programs.Copy | programs.Operation
 
 FREE = Superstep(name="")
-"""What costs nothing: the program's own control, as far as the model goes."""
+"""The cost of the program's own control: none, as the model does not count it."""
 
-_FIRST_BUFFER = -2  # the key of the first remote buffer in a state; variables have 0 and above
+_FIRST_BUFFER_KEY = -2  # in a state; variables have the keys 0 and above, the clock has -1
 
 
 def key_of_buffer(buffer: RemoteBuffer) -> int:
     """Returns the key under which a state holds a remote buffer, [repeats * elements]."""
-    return _FIRST_BUFFER - buffer.number
+    return _FIRST_BUFFER_KEY - buffer.number
 
 
 def is_planned(graph: Graph, program: programs.Program) -> bool:
-    """Returns whether a step is an operation that is laid out with the whole program.
+    """Returns whether a step is an operation that the planner lays out with the whole program.
 
     In graphs of several IPUs there is none: each operation is planned by itself, on its IPUs.
     """
@@ -58,10 +58,10 @@ class StepLowering:
 
     Attributes:
       graph: the graph.
-      streams: the host's side of its streams.
-      unplaced: of a graph within a function of JAX, the numbers of variables that nobody has
-        mapped, which the planner may put elsewhere; None for a graph with an engine, which counts
-        its memory itself, or with operations whose results the planner lays out.
+      streams: the host's connections of its streams.
+      unplaced: the variables of a graph in `poplar.call` that the user has not mapped, by their
+        numbers: the planner may map them. None for a graph with an engine, which counts its memory
+        itself, or with operations whose results the planner lays out.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class StepLowering:
         self._costs: dict[object, Superstep] = {}
 
     def groups_of(self, compute_set: ComputeSet) -> list[VertexGroup]:
-        """Returns the groups of a compute set; made once."""
+        """Returns the vertex groups of a compute set, built once."""
         if compute_set not in self._groups:
             self._groups[compute_set] = group_vertices(compute_set, len([*self.all_groups()]))
         return self._groups[compute_set]
@@ -83,7 +83,7 @@ class StepLowering:
         return itertools.chain.from_iterable(self._groups.values())
 
     def cost_of(self, program: Step) -> Superstep:
-        """Returns what one run of a step costs; found once."""
+        """Returns the modelled cost of one run of a step, computed once."""
         key = program.compute_set if isinstance(program, programs.Execute) else program
         if key not in self._costs:
             cost = self._find_cost(program)
@@ -118,7 +118,7 @@ class StepLowering:
                 )
 
     def accesses(self, program: programs.Program) -> tuple[list[int], list[int]]:
-        """Returns what one step reads, and what it writes: variables and remote buffers."""
+        """Returns the keys of the variables and remote buffers that one step reads, and writes."""
         read: list[np.ndarray] = []
         written: list[np.ndarray] = []
         buffers: tuple[list[int], list[int]] = ([], [])
@@ -147,7 +147,7 @@ class StepLowering:
         )
 
     def variables(self, regions: Sequence[np.ndarray]) -> list[int]:
-        """Returns the variables that elements belong to, sorted."""
+        """Returns the numbers of the variables that elements belong to, sorted."""
         return sorted({n for region in regions for n in variables_of(self.graph, region)})
 
     # --- running ----------------------------------------------------------------------------------
@@ -156,19 +156,18 @@ class StepLowering:
         """Returns the state after a step, called while JAX traces."""
         match program:
             case programs.PrintTensor():
-                values = self._read(program, program.tensor, state)
-                title = program.title
-                io_callback(functools.partial(_print, title), None, values, ordered=True)
+                values = self.read_tensor(program.tensor, state, cost=self.cost_of(program))
+                io_callback(functools.partial(_print, program.title), None, values, ordered=True)
                 return state
             case programs.Copy(dst=DataStream() as stream):
-                values = self._read(program, program.src, state).reshape(-1)
-                put = functools.partial(self.streams.put, stream.name)
-                io_callback(put, None, values, ordered=True)
+                values = self.read_tensor(program.src, state, cost=self.cost_of(program))
+                write = functools.partial(self.streams.write_transfer, stream.name)
+                io_callback(write, None, values.reshape(-1), ordered=True)
                 return state
             case programs.Copy(src=DataStream() as stream):
                 shape = jax.ShapeDtypeStruct((stream.size,), stream.type.dtype)
-                take = functools.partial(self.streams.take, stream.name)
-                values = io_callback(take, shape, ordered=True)
+                read = functools.partial(self.streams.read_transfer, stream.name)
+                values = io_callback(read, shape, ordered=True)
                 return self._write_from_host(program, values, state)
             case programs.Operation() if is_planned(self.graph, program):
                 with jax.named_scope(_scope_name(program.name)):
@@ -177,27 +176,46 @@ class StepLowering:
                 self._check_offsets(program, state)
                 return self._run_on_device(program, state)
 
-    def run_free(
-        self, function: Callable[[State], jax.Array], numbers: Sequence[int], state: State
+    def run_function(
+        self,
+        function: Callable[[State], jax.Array],
+        keys: Sequence[int],
+        state: State,
+        cost: Superstep = FREE,
     ) -> jax.Array:
-        """Runs a function of some variables as control that costs nothing."""
+        """Runs a function of some of a state's arrays as a step; by default it costs nothing."""
 
         def run(*arrays: jax.Array) -> list[jax.Array]:
-            return [function(dict(zip(numbers, arrays, strict=True)))]
+            return [function(dict(zip(keys, arrays, strict=True)))]
 
-        return run_superstep(run, [state[number] for number in numbers], FREE)[0]
+        return run_superstep(run, [state[key] for key in keys], cost)[0]
 
-    def _run_on_device(self, program: OnDevice, state: State) -> State:
+    def read_tensor(
+        self,
+        tensor: Tensor,
+        state: State,
+        convert: Callable[[jax.Array], jax.Array] = lambda array: array,
+        cost: Superstep = FREE,
+    ) -> jax.Array:
+        """Reads a tensor for the host or for control, and converts it, in a step of its own."""
+
+        def read(variables: State) -> jax.Array:
+            dtype = tensor.type.dtype
+            return convert(read_elements(self.graph, variables, tensor.elements, dtype))
+
+        return self.run_function(read, self.variables([tensor.elements]), state, cost)
+
+    def _run_on_device(self, program: DeviceStep, state: State) -> State:
         read, written = self.accesses(program)
-        replaced = {*written}.difference(read) & self._replaced_by(program)
-        numbers = sorted({*read, *written} - replaced)
+        overwritten = {*written}.difference(read) & self._overwritten_by(program)
+        numbers = sorted({*read, *written} - overwritten)
 
         def step(*arrays: jax.Array) -> list[jax.Array]:
-            now = dict(zip(numbers, arrays, strict=True))
-            for number in replaced:
+            variables = dict(zip(numbers, arrays, strict=True))
+            for number in overwritten:
                 variable = self.graph.variables[number]
-                now[number] = jnp.zeros(variable.size, variable.type.dtype)
-            changed = self._compute(program, now)
+                variables[number] = jnp.zeros(variable.size, variable.type.dtype)
+            changed = self._compute(program, variables)
             return [changed[number] for number in written]
 
         if not written:
@@ -212,11 +230,11 @@ class StepLowering:
             results = run_superstep(step, operands, cost)
         return {**state, **dict(zip(written, results, strict=True))}
 
-    def _replaced_by(self, program: OnDevice) -> set[int]:
-        """Returns the variables of which a step writes all elements, so that none is needed.
+    def _overwritten_by(self, program: DeviceStep) -> set[int]:
+        """Returns the variables of which a step writes all elements and needs none.
 
-        An engine's variables are there all the same, and in C++ an output that `compute` leaves
-        alone keeps its elements.
+        With an engine there are none, as all of its variables exist anyway. Outputs of codelets in
+        C++ do not count, as elements that `compute` leaves alone keep their values.
         """
         regions: list[np.ndarray] = []
         match program:
@@ -239,7 +257,7 @@ class StepLowering:
         return {numbers[i] for i in np.flatnonzero(counts == sizes)}
 
     def _placement_of(self, number: int) -> Placement | None:
-        """Returns where the user has put a variable; None for one that is elsewhere, or not all."""
+        """Returns where the user has mapped a variable; None if not all of it is mapped."""
         if self.unplaced is None or number < 0 or number in self.unplaced:
             return None
         if number not in self._placements:
@@ -250,8 +268,8 @@ class StepLowering:
             self._placements[number] = Placement(variable.name, runs) if is_mapped else None
         return self._placements[number]
 
-    def _compute(self, program: OnDevice, state: State) -> State:
-        """Returns what a step on the device writes."""
+    def _compute(self, program: DeviceStep, state: State) -> State:
+        """Returns the arrays that a step on the device writes."""
         if isinstance(program, programs.Execute):
             return run_groups(self.graph, self.groups_of(program.compute_set), state)
         if isinstance(program, programs.Operation):
@@ -270,15 +288,16 @@ class StepLowering:
         return write_elements(self.graph, state, dst.elements, values)
 
     def _operate(self, program: programs.Operation, state: State) -> State:
-        """Returns what an operation of PopLibs writes."""
+        """Returns the arrays that an operation of PopLibs writes."""
         arrays = [
             read_elements(self.graph, state, tensor.elements, tensor.type.dtype)
             for tensor in program.inputs
         ]
         changed: State = {}
         for tensor, array in zip(program.outputs, program.function(*arrays), strict=True):
-            now = {**state, **changed}
-            changed |= write_elements(self.graph, now, tensor.elements, jnp.asarray(array))
+            changed |= write_elements(
+                self.graph, {**state, **changed}, tensor.elements, jnp.asarray(array)
+            )
         return changed
 
     def _offsets(self, program: programs.Copy, state: State) -> jax.Array:
@@ -291,27 +310,16 @@ class StepLowering:
         if not isinstance(program, programs.Copy) or program.offset is None:
             return
         side = program.src if isinstance(program.src, RemoteBuffer) else program.dst
-        numbers = self.variables([program.offset.elements])
-        offsets = self.run_free(lambda now: self._offsets(program, now), numbers, state)
+        offsets = self.read_tensor(program.offset, state, lambda offsets: offsets.reshape(-1))
         check = functools.partial(self.streams.require_rows, side, program.where)
         io_callback(check, None, offsets, ordered=True)
-
-    def _read(self, program: Step, tensor: Tensor, state: State) -> jax.Array:
-        """Returns elements on their way to the host."""
-        numbers = self.variables([tensor.elements])
-
-        def read(*arrays: jax.Array) -> list[jax.Array]:
-            now = dict(zip(numbers, arrays, strict=True))
-            return [read_elements(self.graph, now, tensor.elements, tensor.type.dtype)]
-
-        return run_superstep(read, [state[n] for n in numbers], self.cost_of(program))[0]
 
     def _write_from_host(self, program: programs.Copy, values: jax.Array, state: State) -> State:
         numbers = self.variables([program.dst.elements])
 
         def write(values: jax.Array, *arrays: jax.Array) -> list[jax.Array]:
-            now = dict(zip(numbers, arrays, strict=True))
-            changed = write_elements(self.graph, now, program.dst.elements, values)
+            variables = dict(zip(numbers, arrays, strict=True))
+            changed = write_elements(self.graph, variables, program.dst.elements, values)
             return [changed[number] for number in numbers]
 
         operands = [values, *(state[number] for number in numbers)]

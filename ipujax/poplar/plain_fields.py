@@ -16,7 +16,7 @@ from ipujax.poplar.graph_parts import ComputeSet, Vertex
 
 
 def connect_plain_fields(graph: Graph, all_programs: Iterable[programs.Program]) -> None:
-    """Gives the vertices that programs execute variables with their plain fields, and its values.
+    """Connects the plain fields of all vertices that programs execute with variables of the graph.
 
     All vertices of a type in a compute set share one variable, which lies on their tiles, for the
     bytes of fields without vectors, and one for each vector.
@@ -70,22 +70,21 @@ def _connect_field(
     type: element_types.Type,
     name: str,
 ) -> None:
-    """Connects a field of vertices with a variable of its own, which holds these values at first.
+    """Connects a field of vertices with a new variable, and sets its initial values.
 
     Vertices of an earlier engine keep theirs, as long as their sizes are the same.
     """
-    pairs = [*zip(group, values, strict=True)]
-    new = [
-        (v, field_values) for v, field_values in pairs if v.rows.get(field) != (field_values.size,)
+    unconnected = [
+        (vertex, array)
+        for vertex, array in zip(group, values, strict=True)
+        if vertex.rows.get(field) != (array.size,)
     ]
-    if new:
-        tensor = graph.add_vertex_state(
-            type, [sum(field_values.size for _, field_values in new)], name
-        )
-        end = 0
-        for vertex, field_values in new:
-            vertex.connections[field] = tensor.slice(end, end := end + field_values.size)
-            vertex.rows[field] = (field_values.size,)
+    if unconnected:
+        size = sum(array.size for _, array in unconnected)
+        tensor, end = graph.add_vertex_state(type, [size], name), 0
+        for vertex, array in unconnected:
+            vertex.connections[field] = tensor.slice(end, end := end + array.size)
+            vertex.rows[field] = (array.size,)
     for vertex in group:
         graph.tile_of[vertex.connections[field].elements] = vertex.tile
     elements = np.concatenate([vertex.connections[field].elements for vertex in group])

@@ -1,4 +1,4 @@
-"""poplin: products, convolutions and factorizations, planned as in ordinary programs."""
+"""poplin: matrix products, convolutions and factorizations, planned as in ordinary programs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ipujax.poplar.element_types import Type, require_type
 from ipujax.poplar.exceptions import check, index_error, type_error
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.library_operations import PlanningCache as PlanningCache
-from ipujax.poplar.library_operations import add_planned, map_tensor_linearly, read_rest
+from ipujax.poplar.library_operations import add_planned, read_title
 from ipujax.poplar.library_operations import addCodelets as addCodelets
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 _Numbers = AbstractSequence[int]
 
 
 def _multiply(rank: int, type: Type) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """Returns the product of matrices, or of groups of them, summed in float."""
+    """Returns a function that multiplies matrices, or groups of them, and sums in float."""
 
     def compute(a: jax.Array, b: jax.Array) -> jax.Array:
         batch = tuple(range(rank - 2))
@@ -42,24 +42,26 @@ def _sum_dtype(dtype: Any) -> Any:
 
 
 def _add_product(
-    graph: Graph, name: str, a: Tensor, b: Tensor, out: Tensor | None, prog: Sequence, rest: Any,
-    *, rank: int,
+    graph: Graph, name: str, a: Tensor, b: Tensor, out: Tensor | None, prog: Sequence,
+    trailing_arguments: Any, *, rank: int,
 ) -> Tensor:  # fmt: skip
-    for each in (a, b):
-        check.require_instance(each, Tensor, "A and B")
+    """Adds the product of two operands of a rank, and returns its tensor."""
+    for operand in (a, b):
+        check.require_instance(operand, Tensor, "A and B")
     if a.type != b.type:
-        raise type_error(f"{name} of {a} and {b}: the types differ", where=user_place())
+        raise type_error(f"{name} of {a} and {b}: the types differ", where=user_line())
     shapes = a.shape(), b.shape()
     if {a.rank(), b.rank()} != {rank} or shapes[0][-1] != shapes[1][-2]:
         raise index_error(
             f"{name} of {a} and {b}: the shapes do not match",
-            where=user_place(),
+            where=user_line(),
             fix=f"give A [{'groups, ' * (rank - 2)}m, k] and B [{'groups, ' * (rank - 2)}k, n]",
         )
-    given = read_rest(name, rest)
-    type = given.type or (out.type if out is not None else a.type)
-    function = _multiply(rank, type)
-    return add_planned(graph, prog, given.title, function, [a, b], outs=[out])[0]
+    default_type = a.type if out is None else out.type
+    types = [argument for argument in trailing_arguments if isinstance(argument, Type)]
+    function = _multiply(rank, [default_type, *types][-1])
+    title = read_title(name, trailing_arguments)
+    return add_planned(graph, prog, title, function, [a, b], outs=[out])[0]
 
 
 @check.guard
@@ -110,14 +112,14 @@ def matMulAcc(
         return (c + jnp.reshape(k, ()) * multiply(a, b)).astype(c.dtype)
 
     if C.shape() != [A.dim(0), B.dim(1)]:
-        raise index_error(f"matMulAcc of {A} and {B} into {C}", where=user_place())
-    title = read_rest("matMulAcc", rest).title
+        raise index_error(f"matMulAcc of {A} and {B} into {C}", where=user_line())
+    title = read_title("matMulAcc", rest)
     add_planned(graph, prog, title, compute, [C, k, A, B], outs=[C])
 
 
 @check.guard
 def createMatMulInputLHS(graph: Graph, inputType: Type, *arguments: Any) -> Tensor:
-    """Returns a new left operand of a product, spread linearly.
+    """Returns a new left operand of a product, mapped linearly.
 
     Args:
       graph: the graph.
@@ -130,22 +132,23 @@ def createMatMulInputLHS(graph: Graph, inputType: Type, *arguments: Any) -> Tens
 
 @check.guard
 def createMatMulInputRHS(graph: Graph, inputType: Type, *arguments: Any) -> Tensor:
-    """Returns a new right operand of a product, spread linearly; see `createMatMulInputLHS`."""
+    """Returns a new right operand of a product, mapped linearly; see `createMatMulInputLHS`."""
     return _create_operand(graph, "rhs", inputType, arguments, 1)
 
 
 def _create_operand(
-    graph: Graph, name: str, type: Type, arguments: tuple[Any, ...], which: int
+    graph: Graph, name: str, type: Type, arguments: tuple[Any, ...], operand_index: int
 ) -> Tensor:
-    given = arguments[1:] if arguments and isinstance(arguments[0], Type) else arguments
-    if len(given) < 2:
+    if arguments and isinstance(arguments[0], Type):
+        arguments = arguments[1:]
+    if len(arguments) < 2:
         raise check.type_error("the shapes of both operands are needed", "give aShape, bShape")
-    return _create(graph, type, given[which], read_rest(name, given[2:]).title)
+    return _create(graph, type, arguments[operand_index], read_title(name, arguments[2:]))
 
 
 def _create(graph: Graph, type: Type, shape: _Numbers, name: str) -> Tensor:
     tensor = graph.addVariable(require_type(type, "the type"), shape, name)
-    map_tensor_linearly(graph, tensor)
+    graph.map_linearly(tensor)
     return tensor
 
 
@@ -228,15 +231,15 @@ class ConvParams:
 
 @check.guard
 def createInput(graph: Graph, params: ConvParams, name: str = "input", *rest: Any) -> Tensor:
-    """Returns a new input of a convolution, [batch, channels, *field], spread linearly."""
-    read_rest("createInput", rest)
+    """Returns a new input of a convolution, [batch, channels, *field], mapped linearly."""
+    read_title("createInput", rest)
     return _create(graph, params.dataType, params.input_shape(), name)
 
 
 @check.guard
 def createWeights(graph: Graph, params: ConvParams, name: str = "weights", *rest: Any) -> Tensor:
-    """Returns new weights, [groups, output channels, input channels, *kernel], spread linearly."""
-    read_rest("createWeights", rest)
+    """Returns new weights, [groups, output channels, input channels, *kernel], mapped linearly."""
+    read_title("createWeights", rest)
     return _create(graph, params.dataType, params.weights_shape(), name)
 
 
@@ -263,11 +266,11 @@ def convolution(
       *rest: a name, options and a planning cache, which change nothing.
     """
     is_transposed = check.require_flag(transposeAndFlipWeights, "transposeAndFlipWeights")
-    wanted = params.input_shape(), params.weights_shape(is_transposed=is_transposed)
-    for tensor, shape in zip((in_, weights), wanted, strict=True):
+    expected_shapes = params.input_shape(), params.weights_shape(is_transposed=is_transposed)
+    for tensor, shape in zip((in_, weights), expected_shapes, strict=True):
         if tensor.shape() != shape:
             raise index_error(
-                f"a convolution of {tensor}", where=user_place(), fix=f"give it the shape {shape}"
+                f"a convolution of {tensor}", where=user_line(), fix=f"give it the shape {shape}"
             )
     image, kernel = params.inputTransform, params.kernelTransform
     if any(kernel.paddingLower) or any(kernel.paddingUpper):
@@ -288,7 +291,7 @@ def convolution(
         )
         return result.astype(params.dataType.dtype)
 
-    title = read_rest("convolution", rest).title
+    title = read_title("convolution", rest)
     return add_planned(graph, prog, title, compute, [in_, weights])[0]
 
 
@@ -315,14 +318,16 @@ def triangularSolve(
       prog: the sequence.
       *rest: a name, options and a planning cache, which change nothing.
     """
-    flags = [check.require_flag(each, "a flag") for each in (leftSide, lower, unitDiagonal)]
+    is_left, is_lower, has_unit_diagonal = (
+        check.require_flag(flag, "a flag") for flag in (leftSide, lower, unitDiagonal)
+    )
 
     def compute(a: jax.Array, b: jax.Array) -> jax.Array:
         return lax.linalg.triangular_solve(
-            a, b, left_side=flags[0], lower=flags[1], unit_diagonal=flags[2]
+            a, b, left_side=is_left, lower=is_lower, unit_diagonal=has_unit_diagonal
         )
 
-    title = read_rest("triangularSolve", rest).title
+    title = read_title("triangularSolve", rest)
     return add_planned(graph, prog, title, compute, [a, b])[0]
 
 
@@ -343,4 +348,4 @@ def cholesky(graph: Graph, a: Tensor, lower: bool, prog: Sequence, *rest: Any) -
         factor = lax.linalg.cholesky(a)
         return factor if is_lower else jnp.swapaxes(factor, -1, -2)
 
-    return add_planned(graph, prog, read_rest("cholesky", rest).title, compute, [a])[0]
+    return add_planned(graph, prog, read_title("cholesky", rest), compute, [a])[0]

@@ -17,11 +17,11 @@ from ipujax.poplar import popnn_lstm as lstm
 from ipujax.poplar import popnn_pooling as pooling
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import add_elementwise, add_planned, read_rest
+from ipujax.poplar.library_operations import add_elementwise, add_planned, read_title
 from ipujax.poplar.library_operations import addCodelets as addCodelets
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 __all__ = ["bn", "gn", "gru", "ln", "lstm", "pooling"]
 
@@ -59,7 +59,7 @@ _FUNCTIONS: dict[NonLinearityType, Callable[[jax.Array], jax.Array]] = {
     NonLinearityType.SOFTMAX: _softmax,
     NonLinearityType.SOFTMAX_STABLE: _softmax,
 }
-_OF_ROWS = (NonLinearityType.SOFTMAX, NonLinearityType.SOFTMAX_STABLE)
+_ROW_FUNCTIONS = (NonLinearityType.SOFTMAX, NonLinearityType.SOFTMAX_STABLE)
 
 
 def _softmax_gradient(y: jax.Array, g: jax.Array) -> jax.Array:
@@ -75,7 +75,10 @@ _GRADIENTS: dict[NonLinearityType, Callable[[jax.Array, jax.Array], jax.Array]] 
     NonLinearityType.SOFTMAX: _softmax_gradient,
     NonLinearityType.SOFTMAX_STABLE: _softmax_gradient,
 }
-"""Of the result and its gradient; those that are not here are functions of the input."""
+"""The input's gradient as a function of the result and its gradient.
+
+The gradients of all other nonlinearities are functions of the input.
+"""
 
 
 @check.guard
@@ -103,12 +106,13 @@ def nonLinearityInPlace(
 
 
 def _add_nonlinearity(
-    graph: Graph, type: Any, t: Any, prog: Sequence, rest: tuple[Any, ...], *, in_place: bool
-) -> Tensor:
+    graph: Graph, type: Any, t: Any, prog: Sequence, trailing_arguments: tuple[Any, ...], *,
+    in_place: bool,
+) -> Tensor:  # fmt: skip
     function = _FUNCTIONS[_require_type(type)]
     check.require_instance(t, Tensor, "t")
-    title = read_rest(_name_of(type), rest).title
-    if type in _OF_ROWS:
+    title = read_title(_name_of(type), trailing_arguments)
+    if type in _ROW_FUNCTIONS:
         return add_planned(graph, prog, title, function, [t], outs=[t if in_place else None])[0]
     return add_elementwise(graph, prog, title, function, [t], in_place=in_place)
 
@@ -127,20 +131,20 @@ def nonLinearityInputGradient(
     Args:
       graph: the graph.
       nonLinearityType: the function.
-      act: its result; of GELU, GELU_ERF and SWISH its input.
+      act: the function's result; for GELU, GELU_ERF and SWISH its input.
       outGradient: the gradient of its result.
       prog: the sequence.
       *rest: a name and options, which change nothing.
     """
     type = _require_type(nonLinearityType)
 
-    def of_input(x: jax.Array, g: jax.Array) -> jax.Array:
+    def gradient_of_input(x: jax.Array, g: jax.Array) -> jax.Array:
         return jax.vjp(_FUNCTIONS[type], x)[1](g)[0]
 
-    function = _GRADIENTS.get(type, of_input)
-    title = read_rest(f"{_name_of(type)}Gradient", rest).title
+    function = _GRADIENTS.get(type, gradient_of_input)
+    title = read_title(f"{_name_of(type)}Gradient", rest)
     operands = [act, outGradient]
-    if type in _OF_ROWS:
+    if type in _ROW_FUNCTIONS:
         return add_planned(graph, prog, title, function, operands)[0]
     return add_elementwise(graph, prog, title, function, operands)
 
@@ -150,8 +154,8 @@ def _require_type(value: Any) -> NonLinearityType:
 
 
 def _name_of(type: NonLinearityType) -> str:
-    first, *others = type.name.lower().split("_")
-    return first + "".join(word.title() for word in others)
+    first_word, *later_words = type.name.lower().split("_")
+    return first_word + "".join(word.title() for word in later_words)
 
 
 class LossType(enum.Enum):
@@ -185,11 +189,11 @@ def calcLoss(
     """
     check.require_instance(lossType, LossType, "lossType")
     is_entropy = lossType is LossType.CROSS_ENTROPY_LOSS
-    wanted = modelOutputs.shape()[:1] if is_entropy else modelOutputs.shape()
-    if modelOutputs.rank() != 2 or expected.shape() != wanted:
+    expected_shape = modelOutputs.shape()[:1] if is_entropy else modelOutputs.shape()
+    if modelOutputs.rank() != 2 or expected.shape() != expected_shape:
         raise index_error(
             f"a loss of {modelOutputs} and {expected}",
-            where=user_place(),
+            where=user_line(),
             fix="give [batch, classes] and as many numbers, or labels [batch]",
         )
 
@@ -202,6 +206,6 @@ def calcLoss(
         picked = jnp.take_along_axis(outputs, labels[:, None], axis=1)[:, 0]
         return -jnp.log(picked), outputs - hits
 
-    prog, title = Sequence(), read_rest("calcLoss", rest).title
+    prog, title = Sequence(), read_title("calcLoss", rest)
     add_planned(graph, prog, title, compute, [modelOutputs, expected], outs=[loss, deltas])
     return prog

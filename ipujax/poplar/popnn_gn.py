@@ -19,16 +19,19 @@ from ipujax.poplar.tensors import Tensor
 _STRIDED = "groupNormStridedChannelGrouping"
 
 
-def _norm(groups: int, rest: Any) -> Norm:
-    """Returns the norm; PopLibs' option says whether neighbouring channels are in one group."""
-    options = next((each for each in rest if isinstance(each, dict)), {})
+def _make_norm(groups: int, trailing_arguments: Any) -> Norm:
+    """Returns a group norm; PopLibs' option says whether neighbouring channels are in one group."""
+    options = next((argument for argument in trailing_arguments if isinstance(argument, dict)), {})
     is_strided = str(options.get(_STRIDED, True)).lower() == "true"
     return group_norm("groupNorm", groups, is_strided=is_strided)
 
 
-def _norm_of_call(acts: Tensor, deviation: Tensor | None, rest: Any) -> Norm:
-    """Returns the norm with as many groups as statistics; gradients of parameters need none."""
-    return _norm(1 if deviation is None else count_groups(acts, deviation), rest)
+def _norm_of_call(acts: Tensor, deviation: Tensor | None, trailing_arguments: Any) -> Norm:
+    """Returns the norm whose groups the statistics count.
+
+    Without statistics it has one group, as gradients of parameters do not depend on the groups.
+    """
+    return _make_norm(1 if deviation is None else count_groups(acts, deviation), trailing_arguments)
 
 
 groupNormWhiten, groupNormalise, groupNormGradients, groupNormParamGradients = define_functions(
@@ -58,5 +61,5 @@ def groupNormStatistics(
       *rest: `stableAlgo` and the type of partial sums, which change nothing: sums are stable and in
         float; a name and options.
     """
-    norm = _norm(check.require_integer(numGroups, "numGroups", at_least=1), rest)
+    norm = _make_norm(check.require_integer(numGroups, "numGroups", at_least=1), rest)
     return add_statistics(graph, norm, acts, eps, prog, unbiasedVarEstimate, rest)

@@ -10,13 +10,14 @@ from jax import lax
 
 from ipujax.poplar.exceptions import check
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import add_planned, read_rest
+from ipujax.poplar.library_operations import add_planned, read_title
 from ipujax.poplar.popnn_recurrent import (
     RecurrentParams,
     RecurrentWeights,
-    add_gradients,
+    add_backward_pass,
     add_tensor,
     add_weights,
+    read_operands,
     require_shape,
 )
 from ipujax.poplar.popnn_recurrent import createInput as createInput
@@ -33,11 +34,11 @@ GruWeights = RecurrentWeights
 def _run(
     x: jax.Array, state: jax.Array, w: jax.Array, u: jax.Array, b: jax.Array
 ) -> tuple[jax.Array]:
-    """Returns all outputs, [steps, batch, size]."""
+    """Returns the outputs of all steps, [steps, batch, size]."""
 
-    def step(h: jax.Array, now: jax.Array) -> tuple[jax.Array, jax.Array]:
-        reset, update = (jax.nn.sigmoid(now[n] + h @ u[n]) for n in (0, 1))
-        candidate = jnp.tanh(now[2] + (reset * h) @ u[2])
+    def step(h: jax.Array, gate_inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        reset, update = (jax.nn.sigmoid(gate_inputs[n] + h @ u[n]) for n in (0, 1))
+        candidate = jnp.tanh(gate_inputs[2] + (reset * h) @ u[2])
         h = update * h + (1 - update) * candidate
         return h, h
 
@@ -47,15 +48,15 @@ def _run(
 
 @check.guard
 def createWeights(graph: Graph, params: Any, name: str = "weights", *rest: Any) -> GruWeights:
-    """Returns new weights, spread linearly."""
-    read_rest("createWeights", rest)
+    """Returns new weights, mapped linearly."""
+    read_title("createWeights", rest)
     return add_weights(graph, params, GATES, name)
 
 
 @check.guard
 def createInitialState(graph: Graph, params: Any, name: str = "state", *rest: Any) -> Tensor:
-    """Returns a new state, [batch, size], spread linearly."""
-    read_rest("createInitialState", rest)
+    """Returns a new state, [batch, size], mapped linearly."""
+    read_title("createInitialState", rest)
     return add_tensor(graph, params, params.state_shape, name)
 
 
@@ -78,12 +79,12 @@ def gruFwd(
       stateInit: the state before the first step, [batch, size].
       in_: [steps, batch, input size].
       weights: the weights.
-      intermediates: a list that gets what `gruBwdWithWU` takes, or None.
+      intermediates: a list that gets the intermediates for `gruBwdWithWU`, or None.
       prog: the sequence.
       *rest: a name, options and a planning cache, which change nothing.
     """
-    operands = _operands(params, stateInit, in_, weights)
-    output = add_planned(graph, prog, read_rest("gruFwd", rest).title, _run, operands)[0]
+    operands = read_operands(params, in_, [stateInit], weights, GATES)
+    output = add_planned(graph, prog, read_title("gruFwd", rest), _run, operands)[0]
     if intermediates is not None:
         intermediates.append(output)
     return output
@@ -110,10 +111,10 @@ def gruBwdWithWU(
       params: the sizes.
       prog: the sequence.
       stateInit: the state before the first step.
-      fwdIntermediates: what `gruFwd` gave; the steps are computed again.
+      fwdIntermediates: the intermediates of `gruFwd`; the steps are computed again.
       weights: the weights.
       input: [steps, batch, input size].
-      output: what `gruFwd` returned.
+      output: the output that `gruFwd` returned.
       outputGrad: its gradient.
       inputGrad: a list that gets the gradient of the input, or None.
       *rest: a name, options and a planning cache, which change nothing.
@@ -123,16 +124,9 @@ def gruBwdWithWU(
     """
     check.require_instance(fwdIntermediates, (Tensor, list), "fwdIntermediates")
     require_shape(output, outputGrad.shape(), "output")
-    operands = _operands(params, stateInit, input, weights)
-    title = read_rest("gruBwd", rest).title
-    made = add_gradients(graph, prog, title, _run, operands, [outputGrad])
-    if inputGrad is not None:
-        inputGrad.append(made[0])
-    return made[1], GruWeights(*made[2:])
-
-
-def _operands(params: Any, state: Tensor, in_: Tensor, weights: GruWeights) -> list[Tensor]:
-    check.require_instance(params, RecurrentParams, "params")
-    require_shape(in_, params.input_shape, "in")
-    require_shape(state, params.state_shape, "stateInit")
-    return [in_, state, *weights.operands(params, GATES)]
+    operands = read_operands(params, input, [stateInit], weights, GATES)
+    title = read_title("gruBwd", rest)
+    state, *weight_gradients = add_backward_pass(
+        graph, prog, title, _run, operands, [outputGrad], inputGrad
+    )
+    return state, GruWeights(*weight_gradients)

@@ -11,13 +11,14 @@ from jax import lax
 
 from ipujax.poplar.exceptions import check
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import add_planned, read_rest
+from ipujax.poplar.library_operations import add_planned, read_title
 from ipujax.poplar.popnn_recurrent import (
     RecurrentParams,
     RecurrentWeights,
-    add_gradients,
+    add_backward_pass,
     add_tensor,
     add_weights,
+    read_operands,
     require_shape,
 )
 from ipujax.poplar.popnn_recurrent import createInput as createInput
@@ -33,7 +34,7 @@ LstmWeights = RecurrentWeights
 
 @dc.dataclass(frozen=True)
 class LstmState:
-    """The state: what the last step gave, and its cell, [batch, size] each."""
+    """The state after a step: its output and its cell, [batch, size] each."""
 
     output: Tensor
     cellState: Tensor
@@ -42,11 +43,11 @@ class LstmState:
 def _run(
     x: jax.Array, output: jax.Array, cell: jax.Array, w: jax.Array, u: jax.Array, b: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns all outputs, [steps, batch, size], and the last cell."""
+    """Returns the outputs of all steps, [steps, batch, size], and the last cell."""
 
-    def step(state: tuple[jax.Array, jax.Array], now: jax.Array) -> Any:
+    def step(state: tuple[jax.Array, jax.Array], gate_inputs: jax.Array) -> Any:
         h, c = state
-        gates = now + jnp.einsum("bi,gio->gbo", h, u)
+        gates = gate_inputs + jnp.einsum("bi,gio->gbo", h, u)
         forget, enter, leave = (jax.nn.sigmoid(gates[n]) for n in (0, 1, 3))
         c = forget * c + enter * jnp.tanh(gates[2])
         h = leave * jnp.tanh(c)
@@ -59,15 +60,15 @@ def _run(
 
 @check.guard
 def createWeights(graph: Graph, params: Any, name: str = "weights", *rest: Any) -> LstmWeights:
-    """Returns new weights, spread linearly."""
-    read_rest("createWeights", rest)
+    """Returns new weights, mapped linearly."""
+    read_title("createWeights", rest)
     return add_weights(graph, params, GATES, name)
 
 
 @check.guard
 def createInitialState(graph: Graph, params: Any, name: str = "state", *rest: Any) -> LstmState:
-    """Returns a new state, spread linearly."""
-    read_rest("createInitialState", rest)
+    """Returns a new state, mapped linearly."""
+    read_title("createInitialState", rest)
     parts = ("output", "cellState")
     return LstmState(*(add_tensor(graph, params, params.state_shape, f"{name}/{p}") for p in parts))
 
@@ -91,15 +92,16 @@ def lstmFwd(
       stateInit: the state before the first step.
       in_: [steps, batch, input size].
       weights: the weights.
-      intermediates: a list that gets what `lstmBwdWithWU` takes, or None.
+      intermediates: a list that gets the intermediates for `lstmBwdWithWU`, or None.
       prog: the sequence.
       *rest: a name, options and a planning cache, which change nothing.
 
     Returns:
       The outputs of all steps, [steps, batch, size], and the cells after the last.
     """
-    operands = _operands(params, stateInit, in_, weights)
-    title = read_rest("lstmFwd", rest).title
+    states = [stateInit.output, stateInit.cellState]
+    operands = read_operands(params, in_, states, weights, GATES)
+    title = read_title("lstmFwd", rest)
     output, cell = add_planned(graph, prog, title, _run, operands)
     if intermediates is not None:
         intermediates.append(output)
@@ -128,10 +130,10 @@ def lstmBwdWithWU(
       params: the sizes.
       prog: the sequence.
       stateInit: the state before the first step.
-      fwdIntermediates: what `lstmFwd` gave; the steps are computed again.
+      fwdIntermediates: the intermediates of `lstmFwd`; the steps are computed again.
       weights: the weights.
       input: [steps, batch, input size].
-      output: what `lstmFwd` returned.
+      output: the output that `lstmFwd` returned.
       outputGrad: its gradient.
       lastCellStateGrad: the gradient of the last cells, or None.
       inputGrad: a list that gets the gradient of the input, or None.
@@ -142,17 +144,10 @@ def lstmBwdWithWU(
     """
     check.require_instance(fwdIntermediates, (Tensor, list), "fwdIntermediates")
     require_shape(output, outputGrad.shape(), "output")
-    operands = _operands(params, stateInit, input, weights)
-    title = read_rest("lstmBwd", rest).title
-    made = add_gradients(graph, prog, title, _run, operands, [outputGrad, lastCellStateGrad])
-    if inputGrad is not None:
-        inputGrad.append(made[0])
-    return LstmState(*made[1:3]), LstmWeights(*made[3:])
-
-
-def _operands(params: Any, state: LstmState, in_: Tensor, weights: LstmWeights) -> list[Tensor]:
-    check.require_instance(params, RecurrentParams, "params")
-    require_shape(in_, params.input_shape, "in")
-    for tensor in (state.output, state.cellState):
-        require_shape(tensor, params.state_shape, "stateInit")
-    return [in_, state.output, state.cellState, *weights.operands(params, GATES)]
+    states = [stateInit.output, stateInit.cellState]
+    operands = read_operands(params, input, states, weights, GATES)
+    title, cotangents = read_title("lstmBwd", rest), [outputGrad, lastCellStateGrad]
+    output_state, cell_state, *weight_gradients = add_backward_pass(
+        graph, prog, title, _run, operands, cotangents, inputGrad
+    )
+    return LstmState(output_state, cell_state), LstmWeights(*weight_gradients)

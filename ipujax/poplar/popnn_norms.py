@@ -1,7 +1,7 @@
-"""What norms of PopLibs share: statistics of groups of elements, whitening, gradients.
+"""PopLibs' norms: statistics of groups of elements, whitening, scale and shift, gradients.
 
-Activations are [batch, channels, *field]. A norm says which elements share a mean: `split` gives
-the activations with these in the last dimension, `merge` is its opposite.
+Activations are [batch, channels, *field]. Each kind of norm says which elements share a mean:
+`split` gives the activations with these in the last dimension, `merge` is its inverse.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from jax import lax
 
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import add_planned, read_rest, require_program_at
+from ipujax.poplar.library_operations import add_planned, read_title, split_at_program
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Norm:
     """A kind of norm.
 
     Attributes:
-      name: for reports.
+      name: its name in reports.
       split: activations -> [groups, elements of a group].
       merge: these, and the activations' shape -> activations.
     """
@@ -54,14 +54,14 @@ def group_norm(name: str, groups: int, *, is_strided: bool = True) -> Norm:
     """Returns the norm of groups of channels of each image; channel c is in group c % groups.
 
     Args:
-      name: for reports.
-      groups: how many there are.
-      is_strided: False: neighbouring channels make a group.
+      name: its name in reports.
+      groups: the number of groups.
+      is_strided: if False, neighbouring channels make a group instead.
     """
 
     def order(shape: tuple[int, ...]) -> tuple[int, ...]:
-        each = shape[1] // groups
-        return (each, groups) if is_strided else (groups, each)
+        channels_per_group = shape[1] // groups
+        return (channels_per_group, groups) if is_strided else (groups, channels_per_group)
 
     def split(x: jax.Array) -> jax.Array:
         parts = x.reshape(x.shape[0], *order(x.shape), -1)
@@ -77,17 +77,17 @@ def group_norm(name: str, groups: int, *, is_strided: bool = True) -> Norm:
 
 
 NormOf = Callable[[Tensor, Tensor | None, Any], Norm]
-"""Activations, statistics if there are any yet, and a call's last arguments -> the norm."""
+"""Activations, statistics if there are any yet, a call's trailing arguments -> the norm."""
 
-Functions = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+NormFunctions = tuple[Callable[..., Any], ...]
 
 
-def define_functions(adjective: str, norm_of: NormOf) -> Functions:
+def define_functions(adjective: str, norm_of: NormOf) -> NormFunctions:
     """Returns the functions of a kind of norm: whiten, normalise, and both kinds of gradients.
 
     Args:
-      adjective: what their names begin with, such as "batch".
-      norm_of: the norm of a call.
+      adjective: the first word of their names, such as "batch".
+      norm_of: a function that returns the norm for a call.
     """
 
     def whiten(
@@ -115,13 +115,14 @@ def define_functions(adjective: str, norm_of: NormOf) -> Functions:
           *arguments: `iStdDev, gamma, prog`, or `mean, iStdDev, gamma, prog`; and a type, a name
             and options.
         """
-        place = require_program_at(f"{adjective}NormGradients", arguments, (2, 3))
-        *mean, deviation, gamma, prog = arguments[: place + 1]
-        rest = arguments[place + 1 :]
-        norm = norm_of(acts, deviation, rest)
-        for each in mean:
-            acts = add_whiten(graph, norm, acts, each, deviation, prog, rest)
-        return add_gradients(graph, norm, acts, gradsIn, deviation, gamma, prog, rest)
+        operands, prog, trailing_arguments = split_at_program(
+            f"{adjective}NormGradients", arguments, (2, 3)
+        )
+        *mean, deviation, gamma = operands
+        norm = norm_of(acts, deviation, trailing_arguments)
+        if mean:
+            acts = add_whiten(graph, norm, acts, mean[0], deviation, prog, trailing_arguments)
+        return add_gradients(graph, norm, acts, gradsIn, deviation, gamma, prog, trailing_arguments)
 
     def parameter_gradients(
         graph: Graph, acts: Tensor, gradsIn: Tensor, *arguments: Any
@@ -134,27 +135,64 @@ def define_functions(adjective: str, norm_of: NormOf) -> Functions:
           gradsIn: the gradient of the norm.
           *arguments: `prog`, or `mean, iStdDev, prog`; and a type, a name and options.
         """
-        place = require_program_at(f"{adjective}NormParamGradients", arguments, (0, 2))
-        statistics, prog, rest = arguments[:place], arguments[place], arguments[place + 1 :]
-        norm = norm_of(acts, statistics[1] if statistics else None, rest)
+        statistics, prog, trailing_arguments = split_at_program(
+            f"{adjective}NormParamGradients", arguments, (0, 2)
+        )
+        norm = norm_of(acts, statistics[1] if statistics else None, trailing_arguments)
         if statistics:
             mean, deviation = statistics
-            acts = add_whiten(graph, norm, acts, mean, deviation, prog, rest)
-        return add_parameter_gradients(graph, norm, acts, gradsIn, prog, rest)
+            acts = add_whiten(graph, norm, acts, mean, deviation, prog, trailing_arguments)
+        return add_parameter_gradients(graph, norm, acts, gradsIn, prog, trailing_arguments)
 
-    endings = {
-        "NormWhiten": whiten, "Normalise": normalise, "NormGradients": gradients,
-        "NormParamGradients": parameter_gradients,
-    }  # fmt: skip
-    for ending, function in endings.items():
-        function.__name__ = function.__qualname__ = f"{adjective}{ending}"
-    guarded = map(check.guard, endings.values())
-    return next(guarded), next(guarded), next(guarded), next(guarded)
+    return (
+        _publish(whiten, f"{adjective}NormWhiten"),
+        _publish(normalise, f"{adjective}Normalise"),
+        _publish(gradients, f"{adjective}NormGradients"),
+        _publish(parameter_gradients, f"{adjective}NormParamGradients"),
+    )
+
+
+def define_statistics(norm: Norm, group: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Returns PopLibs' function of a norm's statistics.
+
+    Args:
+      norm: the norm.
+      group: the elements that share a mean, in words, such as "channel".
+    """
+
+    def statistics(
+        graph: Graph, acts: Tensor, eps: float, prog: Sequence, unbiasedVarEstimate: bool,
+        *rest: Any,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        return add_statistics(graph, norm, acts, eps, prog, unbiasedVarEstimate, rest)
+
+    statistics.__doc__ = f"""Adds the mean and the inverse standard deviation of each {group}.
+
+        Args:
+          graph: the graph.
+          acts: [batch, channels, *field].
+          eps: added to the variance.
+          prog: the sequence.
+          unbiasedVarEstimate: whether the variance is divided by one less than the count.
+          *rest: `stableAlgo` and the type of partial sums, which change nothing: sums are stable
+            and in float; a name and options.
+
+        Returns:
+          Both, 1-d.
+        """
+    return _publish(statistics, f"{norm.name}Statistics")
+
+
+def _publish(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Returns a function under its public name, with its arguments' errors made Poplar's."""
+    function.__name__ = function.__qualname__ = name
+    return check.guard(function)
 
 
 def add_statistics(
-    graph: Graph, norm: Norm, acts: Tensor, eps: float, prog: Sequence, unbiased: bool, rest: Any
-) -> tuple[Tensor, Tensor]:
+    graph: Graph, norm: Norm, acts: Tensor, eps: float, prog: Sequence, unbiased: bool,
+    trailing_arguments: Any,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Adds the mean and the inverse standard deviation of each group, and returns both."""
     _require_activations(acts)
     unbiased = check.require_flag(unbiased, "unbiasedVarEstimate")
@@ -166,21 +204,17 @@ def add_statistics(
         variance = squares / (parts.shape[1] - unbiased)
         return mean.astype(x.dtype), lax.rsqrt(variance + eps).astype(x.dtype)
 
-    others = [each for each in rest if not isinstance(each, bool)]
-    title = read_rest(f"{norm.name}Statistics", others).title
+    # PopLibs' `stableAlgo`, a flag, changes nothing: sums are always stable.
+    without_flags = [argument for argument in trailing_arguments if not isinstance(argument, bool)]
+    title = read_title(f"{norm.name}Statistics", without_flags)
     mean, deviation = add_planned(graph, prog, title, compute, [acts])
     return mean, deviation
 
 
 def add_whiten(
-    graph: Graph,
-    norm: Norm,
-    acts: Tensor,
-    mean: Tensor,
-    deviation: Tensor,
-    prog: Sequence,
-    rest: Any,
-) -> Tensor:
+    graph: Graph, norm: Norm, acts: Tensor, mean: Tensor, deviation: Tensor, prog: Sequence,
+    trailing_arguments: Any,
+) -> Tensor:  # fmt: skip
     """Adds the activations less their mean, times the inverse standard deviation."""
     _require_activations(acts)
 
@@ -188,26 +222,27 @@ def add_whiten(
         white = (norm.split(x) - mean[:, None]) * deviation[:, None]
         return norm.merge(white, x.shape)
 
-    title = read_rest(f"{norm.name}Whiten", rest).title
+    title = read_title(f"{norm.name}Whiten", trailing_arguments)
     return add_planned(graph, prog, title, compute, [acts, mean, deviation])[0]
 
 
 def add_affine(
-    graph: Graph, norm: Norm, acts: Tensor, gamma: Tensor, beta: Tensor, prog: Sequence, rest: Any
-) -> Tensor:
-    """Adds each channel times gamma plus beta."""
+    graph: Graph, norm: Norm, acts: Tensor, gamma: Tensor, beta: Tensor, prog: Sequence,
+    trailing_arguments: Any,
+) -> Tensor:  # fmt: skip
+    """Adds `acts * gamma + beta`, with a gamma and a beta for each channel."""
     _require_activations(acts)
 
     def compute(x: jax.Array, gamma: jax.Array, beta: jax.Array) -> jax.Array:
         return x * _of_channels(gamma, x) + _of_channels(beta, x)
 
-    title = read_rest(f"{norm.name}Scale", rest).title
+    title = read_title(f"{norm.name}Scale", trailing_arguments)
     return add_planned(graph, prog, title, compute, [acts, gamma, beta])[0]
 
 
 def add_gradients(
     graph: Graph, norm: Norm, white: Tensor, gradsIn: Tensor, deviation: Tensor, gamma: Tensor,
-    prog: Sequence, rest: Any,
+    prog: Sequence, trailing_arguments: Any,
 ) -> Tensor:  # fmt: skip
     """Adds the gradient of the activations, through their statistics."""
 
@@ -219,37 +254,36 @@ def add_gradients(
         centred = centred - x * (scaled * x).mean(1, keepdims=True)
         return norm.merge(centred * deviation[:, None], white.shape)
 
-    title = read_rest(f"{norm.name}Gradients", rest).title
+    title = read_title(f"{norm.name}Gradients", trailing_arguments)
     return add_planned(graph, prog, title, compute, [white, gradsIn, deviation, gamma])[0]
 
 
 def add_parameter_gradients(
-    graph: Graph, norm: Norm, white: Tensor, gradsIn: Tensor, prog: Sequence, rest: Any
-) -> tuple[Tensor, Tensor]:
+    graph: Graph, norm: Norm, white: Tensor, gradsIn: Tensor, prog: Sequence,
+    trailing_arguments: Any,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Adds the gradients of gamma and beta, and returns both."""
 
     def compute(white: jax.Array, g: jax.Array) -> tuple[jax.Array, jax.Array]:
         axes = (0, *range(2, g.ndim))
         return (g * white).sum(axes), g.sum(axes)
 
-    title = read_rest(f"{norm.name}ParamGradients", rest).title
+    title = read_title(f"{norm.name}ParamGradients", trailing_arguments)
     gamma, beta = add_planned(graph, prog, title, compute, [white, gradsIn])
     return gamma, beta
 
 
 def count_groups(acts: Tensor, deviation: Tensor) -> int:
-    """Returns the groups of channels, of which the statistics have one for each image."""
-    groups, rest = divmod(deviation.numElements(), max(1, acts.dim(0)))
-    if rest or not groups or acts.dim(1) % groups:
-        raise index_error(f"{deviation} has no statistics of {acts}", where=user_place())
+    """Returns the number of groups of channels: statistics have one element per image and group."""
+    groups, remainder = divmod(deviation.numElements(), max(1, acts.dim(0)))
+    if remainder or not groups or acts.dim(1) % groups:
+        raise index_error(f"{deviation} has no statistics of {acts}", where=user_line())
     return groups
 
 
 def _require_activations(acts: Any) -> None:
     if check.require_instance(acts, Tensor, "acts").rank() < 2 or not math.prod(acts.shape()):
-        raise index_error(
-            f"a norm of {acts}", where=user_place(), fix="give [batch, channels, ...]"
-        )
+        raise index_error(f"a norm of {acts}", where=user_line(), fix="give [batch, channels, ...]")
 
 
 def _of_channels(values: jax.Array, x: jax.Array) -> jax.Array:

@@ -14,10 +14,10 @@ from jax import lax
 from ipujax.poplar.element_types import Type, require_type
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import add_planned, read_rest, require_program_at
+from ipujax.poplar.library_operations import add_planned, read_title, split_at_program
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 
 class PoolingType(enum.Enum):
@@ -127,7 +127,7 @@ def pool(graph: Graph, params: PoolParams, in_: Tensor, prog: Sequence, *rest: A
       *rest: a name and options, which change nothing.
     """
     _require_input(params, in_)
-    title = read_rest("pool", rest).title
+    title = read_title("pool", rest)
     return add_planned(graph, prog, title, lambda x: _pool(params, x), [in_])[0]
 
 
@@ -145,10 +145,12 @@ def poolInputGradient(graph: Graph, params: PoolParams, *arguments: Any) -> Tens
         nothing; and a name and options.
     """
     is_max = params.poolingType is PoolingType.MAX
-    place = require_program_at("poolInputGradient", arguments, (4,) if is_max else (2,))
-    prog, title = arguments[place], read_rest("poolGradient", arguments[place + 1 :]).title
+    operands, prog, trailing_arguments = split_at_program(
+        "poolInputGradient", arguments, (4,) if is_max else (2,)
+    )
+    title = read_title("poolGradient", trailing_arguments)
     if is_max:
-        in_, _, gradient, is_scaled = arguments[:4]
+        in_, _, gradient, is_scaled = operands
         _require_input(params, in_)
         if check.require_flag(is_scaled, "useScaledGradient"):
             raise NotImplementedError("scaled gradients of max pooling are not there")
@@ -158,7 +160,7 @@ def poolInputGradient(graph: Graph, params: PoolParams, *arguments: Any) -> Tens
     shape, dtype = tuple(params.input_shape), params.dType.dtype
     return add_planned(
         graph, prog, title,
-        lambda g: _pull_back(params, jnp.zeros(shape, dtype), g), [arguments[1]],
+        lambda g: _pull_back(params, jnp.zeros(shape, dtype), g), [operands[1]],
     )[0]  # fmt: skip
 
 
@@ -170,5 +172,5 @@ def _require_input(params: PoolParams, in_: Any) -> None:
     check.require_instance(params, PoolParams, "params")
     if check.require_instance(in_, Tensor, "in").shape() != params.input_shape:
         raise index_error(
-            f"a pooling of {in_}", where=user_place(), fix=f"give it shape {params.input_shape}"
+            f"a pooling of {in_}", where=user_line(), fix=f"give it shape {params.input_shape}"
         )

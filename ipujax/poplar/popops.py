@@ -12,7 +12,7 @@ from typing import Any
 from ipujax.poplar import popops_expressions as expr
 from ipujax.poplar.exceptions import check
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import add_elementwise, read_rest
+from ipujax.poplar.library_operations import add_elementwise, read_title
 from ipujax.poplar.library_operations import addCodelets as addCodelets
 from ipujax.poplar.popops_elementwise import FORMS
 from ipujax.poplar.popops_loops import countedForLoop as countedForLoop
@@ -132,7 +132,7 @@ def map(
 ) -> Tensor:
     """Adds an expression of tensors to a program, as one pass, and returns its tensor."""
     function = _function_of(expression)
-    return add_elementwise(graph, prog, read_rest("map", rest).title, function, ts)
+    return add_elementwise(graph, prog, read_title("map", rest), function, ts)
 
 
 @check.guard
@@ -140,7 +140,7 @@ def mapInPlace(
     graph: Graph, expression: expr.Expr, ts: list[Tensor], prog: Sequence, *rest: Any
 ) -> None:
     """Adds an expression of tensors, which is written to the first of them."""
-    function, title = _function_of(expression), read_rest("map", rest).title
+    function, title = _function_of(expression), read_title("map", rest)
     add_elementwise(graph, prog, title, function, ts, in_place=True)
 
 
@@ -154,7 +154,7 @@ def mapWithOutput(
     *rest: Any,
 ) -> None:
     """Adds an expression of tensors, which is written to `out`."""
-    function, title = _function_of(expression), read_rest("map", rest).title
+    function, title = _function_of(expression), read_title("map", rest)
     add_elementwise(graph, prog, title, function, ts, out=out)
 
 

@@ -1,4 +1,4 @@
-"""Elementwise operations of PopLibs: one table, and three forms of each operation."""
+"""PopLibs' elementwise operations: a table, and three forms of each."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from jax import lax
 
 from ipujax.poplar.exceptions import check, type_error
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import Operand, add_elementwise, read_rest
+from ipujax.poplar.library_operations import add_elementwise, read_title
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 _Function = Callable[..., Any]
 _Forms = tuple[Callable[..., Tensor], Callable[..., None], Callable[..., None]]
 
 
 def _divide(a: Any, b: Any) -> jax.Array:
-    """Divides; whole numbers towards zero, as in C++."""
+    """Returns the quotient; integers are rounded towards zero, as in C++."""
     a, b = jnp.broadcast_arrays(*_same_dtype(a, b))
     return lax.div(a, b)
 
@@ -94,47 +94,51 @@ OPERATIONS: Mapping[str, _Function] = MappingProxyType({**UNARY, **BINARY, **TER
 
 def require_same_types(name: str, operands: tuple[Any, ...]) -> None:
     """Raises an error for tensors of different element types; `select`'s predicate may differ."""
-    given = operands[:2] if name == "select" else operands
-    types = {each.type.dtype: each for each in given if isinstance(each, Tensor)}
+    typed_operands = operands[:2] if name == "select" else operands
+    types = {
+        operand.type.dtype: operand for operand in typed_operands if isinstance(operand, Tensor)
+    }
     if len(types) > 1:
         raise type_error(
-            f"{name} of {' and '.join(str(each) for each in types.values())}",
-            where=user_place(),
+            f"{name} of {' and '.join(str(operand) for operand in types.values())}",
+            where=user_line(),
             fix="popops.cast one of them",
         )
 
 
-def _forms(name: str) -> _Forms:
+def _define_forms(name: str) -> _Forms:
     """Returns the three forms of an operation: a new tensor, in place, and with an output."""
     function = OPERATIONS[name]
     count = 1 if name in UNARY else 2 if name in BINARY else 3
-    keeps_type = name != "select"  # whose first tensor may be its predicate
+    keeps_type = name != "select"  # its first tensor may be the predicate
 
-    def split(arguments: tuple[Any, ...]) -> tuple[tuple[Operand, ...], tuple[Any, ...]]:
+    def add(
+        graph: Graph, arguments: tuple[Any, ...], *, in_place: bool = False, has_out: bool = False
+    ) -> Tensor:
         if len(arguments) < count:
             raise check.type_error(f"{name} takes {count} operands, then what it writes to")
-        operands = arguments[:count]
+        operands, following = arguments[:count], iter(arguments[count:])
         require_same_types(name, operands)
-        return operands, arguments[count:]
+        out = (
+            check.require_instance(next(following, None), Tensor, "the output") if has_out else None
+        )
+        prog = check.require_instance(next(following, None), Sequence, "prog", "a Sequence")
+        title = read_title(name, [*following])
+        if in_place:
+            check.require_instance(operands[0], Tensor, "the first operand")
+        return add_elementwise(
+            graph, prog, title, function, operands,
+            out=out, in_place=in_place, keeps_type=keeps_type,
+        )  # fmt: skip
 
     def new(graph: Graph, *arguments: Any) -> Tensor:
-        operands, rest = split(arguments)
-        prog, title = _read_rest(name, rest)
-        return add_elementwise(graph, prog, title, function, operands, keeps_type=keeps_type)
+        return add(graph, arguments)
 
     def in_place(graph: Graph, *arguments: Any) -> None:
-        operands, rest = split(arguments)
-        prog, title = _read_rest(name, rest)
-        check.require_instance(operands[0], Tensor, "the first operand")
-        add_elementwise(
-            graph, prog, title, function, operands, in_place=True, keeps_type=keeps_type
-        )
+        add(graph, arguments, in_place=True)
 
     def with_output(graph: Graph, *arguments: Any) -> None:
-        operands, rest = split(arguments)
-        out = check.require_instance(rest[0] if rest else None, Tensor, "the output")
-        prog, title = _read_rest(name, rest[1:])
-        add_elementwise(graph, prog, title, function, operands, out=out, keeps_type=keeps_type)
+        add(graph, arguments, has_out=True)
 
     operands = ", ".join("ABC"[:count])
     texts = (
@@ -148,11 +152,5 @@ def _forms(name: str) -> _Forms:
     return check.guard(new), check.guard(in_place), check.guard(with_output)
 
 
-def _read_rest(name: str, rest: tuple[Any, ...]) -> tuple[Sequence, str]:
-    """Returns the program and the operation's name, of what follows the operands."""
-    prog = check.require_instance(rest[0] if rest else None, Sequence, "prog", "a Sequence")
-    return prog, read_rest(name, rest[1:]).title
-
-
-FORMS: Mapping[str, _Forms] = MappingProxyType({name: _forms(name) for name in OPERATIONS})
+FORMS: Mapping[str, _Forms] = MappingProxyType({name: _define_forms(name) for name in OPERATIONS})
 """The forms of each operation, as `popops` has them."""

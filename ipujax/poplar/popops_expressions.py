@@ -1,4 +1,4 @@
-"""Expressions of elementwise operations, `popops.expr`: one pass over the elements for all."""
+"""`popops.expr`: expressions of elementwise operations, computed in one pass."""
 
 from __future__ import annotations
 
@@ -86,61 +86,58 @@ class Expr:
 
 
 def apply(name: str, *operands: Any) -> Expr:
-    """Returns an operation of expressions and numbers, by PopLibs' name of it."""
-    parts = [each if isinstance(each, Expr) else Const(each) for each in operands]
+    """Returns the expression of PopLibs' operation of a name, of expressions and numbers."""
+    parts = [operand if isinstance(operand, Expr) else Const(operand) for operand in operands]
     return Expr(lambda arrays: OPERATIONS[name](*(part.evaluate(arrays) for part in parts)))
 
 
-def _constructor(name: str, title: str) -> Callable[..., Expr]:
-    def make(*operands: Any) -> Expr:
-        return apply(name, *operands)
-
-    make.__name__ = make.__qualname__ = title
-    make.__doc__ = f"The expression of `popops.{name}`."
-    return make
-
-
 def PlaceHolder(index: int) -> Expr:
-    """The tensor of this place among those that `popops.map` is given, from 1 on."""
-    place = check.require_integer(index, "index", at_least=1)
+    """Returns the expression of the index-th tensor that `popops.map` is given, from 1 on."""
+    position = check.require_integer(index, "index", at_least=1)
 
     def evaluate(arrays: _Arrays) -> Any:
-        if place > len(arrays):
+        if position > len(arrays):
             raise check.value_error(
-                f"the expression reads _{place}, and there are {len(arrays)} tensors",
+                f"the expression reads _{position}, and there are {len(arrays)} tensors",
                 "give popops.map as many tensors",
             )
-        return arrays[place - 1]
+        return arrays[position - 1]
 
     return Expr(evaluate)
 
 
 def Const(value: Any) -> Expr:
-    """A number."""
+    """Returns the expression of a number."""
     number = check.require_instance(value, (int, float, bool), "a constant", "a number")
     return Expr(lambda _: number)
 
 
 def Cast(operand: Expr, type: Type) -> Expr:
-    """An expression in another type."""
+    """Returns an expression cast to another type."""
     dtype = require_type(type, "type").dtype
     return Expr(lambda arrays: jnp.asarray(operand.evaluate(arrays)).astype(dtype))
 
 
-_1, _2, _3, _4, _5 = (PlaceHolder(place) for place in range(1, 6))
-_6, _7, _8, _9, _10 = (PlaceHolder(place) for place in range(6, 11))
+_1, _2, _3, _4, _5, _6, _7, _8, _9, _10 = map(PlaceHolder, range(1, 11))
 
-_OTHER_NAMES = {
+_CLASS_NAMES = {
     "div": "Divide", "eq": "Equal", "neq": "NotEqual", "gteq": "Gte", "lteq": "Lte",
     "logicalNot": "Not", "logicalAnd": "And", "logicalOr": "Or", "shiftLeft": "Shl",
     "shiftRight": "Shr", "shiftRightSignExtend": "ShrSE",
 }  # fmt: skip
+"""The names of PopLibs' classes that are not the operations' names with a capital."""
 
-CONSTRUCTORS = {
-    title: _constructor(name, title)
-    for name in OPERATIONS
-    for title in (_OTHER_NAMES.get(name, name[0].upper() + name[1:]),)
-}
+
+def _make_constructor(name: str) -> Callable[..., Expr]:
+    def make(*operands: Any) -> Expr:
+        return apply(name, *operands)
+
+    make.__name__ = make.__qualname__ = _CLASS_NAMES.get(name, name[0].upper() + name[1:])
+    make.__doc__ = f"Returns the expression of `popops.{name}`."
+    return make
+
+
+CONSTRUCTORS = {make.__name__: make for make in map(_make_constructor, OPERATIONS)}
 """The classes of PopLibs' operations, by name: `Add`, `Exp`, `Select`, ..."""
 
 
@@ -151,5 +148,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    places = [f"_{place}" for place in range(1, 11)]
-    return ["Cast", "Const", "Expr", "PlaceHolder", *CONSTRUCTORS, *places]
+    placeholders = [f"_{position}" for position in range(1, 11)]
+    return ["Cast", "Const", "Expr", "PlaceHolder", *CONSTRUCTORS, *placeholders]

@@ -1,4 +1,4 @@
-"""Loops with a counter on the device."""
+"""PopLibs' loops: programs that repeat, with a counter on the device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipujax.poplar.library_operations import title_of
 from ipujax.poplar.popops_elementwise import FORMS
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 _, _add_in_place, _ = FORMS["add"]
 _new_less_than = FORMS["lt"][0]
@@ -29,10 +29,11 @@ def countedLoop(
 
     Args:
       graph: the graph.
-      begin: what the counter is at first; or the count.
-      end: where it ends, not included; or the body.
-      step: by how much it grows; or the name.
-      body: the counter, an UNSIGNED_INT tensor of one element -> the program.
+      begin: the counter's first value; or the count.
+      end: the value before which it ends; or the body.
+      step: the counter's increment; or the name.
+      body: a function of the counter, an UNSIGNED_INT tensor of one element, that returns the
+        program.
       debugContext: a name.
 
     Raises:
@@ -63,21 +64,22 @@ def countedForLoop(graph: Graph, *arguments: Any, debugContext: str = "") -> Seq
         first value; the limit, a scalar tensor of that type; its step; the program; a name.
       debugContext: a name.
     """
-    given = arguments if arguments and isinstance(arguments[0], Tensor) else (None, *arguments)
-    if len(given) not in (5, 6):
+    if not arguments or not isinstance(arguments[0], Tensor):
+        arguments = (None, *arguments)
+    if len(arguments) not in (5, 6):
         raise check.type_error(
             "countedForLoop does not have the right arguments",
             "call it as countedForLoop(graph, count, initialCount, countLimit, countStep, body)",
         )
-    count, first, limit, by, body = given[:5]
-    name = title_of("countedForLoop", [*given[5:], debugContext][0])
+    count, first, limit, by, body, *names = arguments
+    name = title_of("countedForLoop", [*names, debugContext][0])
     limit = check.require_instance(limit, Tensor, "countLimit")
     if count is None:
         count = graph.addVariable(limit.type, [], f"{name}/count")
         graph.setTileMapping(count, 0)
     if count.type != limit.type or count.type not in (INT, UNSIGNED_INT):
         raise type_error(
-            f"a loop from {count} to {limit}", where=user_place(), fix="give two of INT"
+            f"a loop from {count} to {limit}", where=user_line(), fix="give two of INT"
         )
     by = check.require_integer(by, "countStep")
     start = _add_scalar(graph, count, check.require_integer(first, "initialCount"), "initialCount")

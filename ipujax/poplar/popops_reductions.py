@@ -1,4 +1,4 @@
-"""Reductions of PopLibs."""
+"""PopLibs' reductions of tensors over dimensions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from jax import lax
 from ipujax.poplar.element_types import BOOL, Type, type_of_dtype
 from ipujax.poplar.exceptions import check, index_error, type_error
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import Operand, add_planned, read_rest
+from ipujax.poplar.library_operations import Operand, add_planned, read_title
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 
 class Operation(enum.Enum):
-    """The operations that join the elements of a reduction."""
+    """The operations that combine the elements of a reduction."""
 
     ADD = 0
     MUL = 1
@@ -53,7 +53,7 @@ _UPDATE = {
     Operation.SQUARE_ADD: jnp.add,
     Operation.LOG_ADD: jnp.logaddexp,
 }
-_SCALED = (Operation.ADD, Operation.SQUARE_ADD)
+_SCALABLE = (Operation.ADD, Operation.SQUARE_ADD)
 
 
 @check.guard
@@ -74,12 +74,12 @@ class ReduceParams:
     def __post_init__(self) -> None:
         check.require_instance(self.op, Operation, "op", "a popops.Operation")
         check.require_flag(self.update, "update")
-        if self.scale is not None and self.op not in _SCALED:
+        if self.scale is not None and self.op not in _SCALABLE:
             raise check.value_error(f"{self.op.name} takes no scale", "leave out the scale")
 
 
 def _read_params(params: Any) -> ReduceParams:
-    """Returns parameters, also of an operation, or of what C++ writes in braces: a list of them."""
+    """Returns `ReduceParams`, also from an operation alone, or from a list of its attributes."""
     if isinstance(params, (list, tuple)):
         return ReduceParams(*params)
     if isinstance(params, Operation):
@@ -108,7 +108,7 @@ class SingleReduceOp:
 
     @property
     def type(self) -> Type | None:
-        """The type of the result, if it is another."""
+        """The type of the result, if it is not the operand's."""
         return self.outType if isinstance(self.outType, Type) else None
 
     def __post_init__(self) -> None:
@@ -132,10 +132,10 @@ def reduce(graph: Graph, in_: Tensor, *arguments: Any) -> Tensor:
       poplar_error: dimensions that the tensor does not have; an update without an output.
     """
     out_type = arguments[0] if arguments and isinstance(arguments[0], Type) else None
-    rest = arguments[1:] if out_type else arguments
-    if len(rest) < 3:
+    reduction_arguments = arguments[1:] if out_type else arguments
+    if len(reduction_arguments) < 3:
         raise check.type_error("reduce lacks arguments", "give dims, params and prog")
-    dims, params, prog, *names = rest
+    dims, params, prog, *names = reduction_arguments
     if _read_params(params).update:
         raise check.value_error("an update needs an output", "call reduceWithOutput")
     return _add(graph, in_, out_type, None, dims, params, prog, *names)
@@ -143,11 +143,11 @@ def reduce(graph: Graph, in_: Tensor, *arguments: Any) -> Tensor:
 
 @check.guard
 def allTrue(graph: Graph, A: Tensor, prog: Sequence, debugContext: str = "") -> Tensor:
-    """Adds the question whether all elements of a tensor of BOOL are true; returns its scalar."""
+    """Adds the logical and of all elements of a BOOL tensor; returns its scalar."""
     check.require_instance(A, Tensor, "A")
     if A.type != BOOL:
         raise type_error(
-            f"allTrue of {A}", where=user_place(), fix="compare its elements first, as popops.neq"
+            f"allTrue of {A}", where=user_line(), fix="compare its elements first, as popops.neq"
         )
     params = ReduceParams(Operation.LOGICAL_AND)
     return _add(graph, A, None, None, range(A.rank()), params, prog, debugContext)
@@ -180,24 +180,24 @@ def reduceMany(
 
     Args:
       graph: the graph.
-      reductions: what is reduced.
+      reductions: the reductions.
       outputs: a tensor for each, or an empty list, which their tensors are put into.
       prog: the sequence.
       *rest: a name, and options, which change nothing.
     """
-    names = [each for each in rest if isinstance(each, str)]
-    others = [each for each in rest if not isinstance(each, str)]
+    names = [argument for argument in rest if isinstance(argument, str)]
+    options = [argument for argument in rest if not isinstance(argument, str)]
     if outputs and len(outputs) != len(reductions):
         raise check.value_error("outputs has another length than reductions", "give an empty list")
-    made = [
+    results = [
         _add(
-            graph, each.in_, outputs[n].type if outputs else each.type,
-            outputs[n] if outputs else None, each.dims, each.params, prog,
-            each.debugName or "".join(names), *others,
+            graph, reduction.in_, outputs[n].type if outputs else reduction.type,
+            outputs[n] if outputs else None, reduction.dims, reduction.params, prog,
+            reduction.debugName or "".join(names), *options,
         )
-        for n, each in enumerate(reductions)
+        for n, reduction in enumerate(reductions)
     ]  # fmt: skip
-    outputs[:] = made
+    outputs[:] = results
 
 
 def _add(
@@ -214,13 +214,14 @@ def _add(
     params = _read_params(params)
     axes = tuple(check.require_integer(dim, "a dimension", at_least=0) for dim in dims)
     if any(axis >= in_.rank() for axis in axes) or len({*axes}) != len(axes):
-        raise index_error(f"reduction of {in_} over dimensions {list(dims)}", where=user_place())
-    type = out_type or type_of_dtype(_natural_dtype(params.op, in_))
-    # The scale and what is updated are operands of their own, where there are any.
-    extra = [each for each in (params.scale, out if params.update else None) if each is not None]
+        raise index_error(f"reduction of {in_} over dimensions {list(dims)}", where=user_line())
+    type = out_type or type_of_dtype(_default_dtype(params.op, in_))
+    # A scale, and an output that is updated, are further operands.
+    optional_operands = (params.scale, out if params.update else None)
+    extra = [operand for operand in optional_operands if operand is not None]
 
     def compute(x: jax.Array, *operands: Any) -> jax.Array:
-        wide = x.astype(jnp.promote_types(x.dtype, type.dtype)) if params.op in _SCALED else x
+        wide = x.astype(jnp.promote_types(x.dtype, type.dtype)) if params.op in _SCALABLE else x
         result = (
             _REDUCE[params.op](wide, axis=axes) if axes else _REDUCE[params.op](wide[None], axis=0)
         )
@@ -230,10 +231,10 @@ def _add(
             result = _UPDATE[params.op](operands[-1], result.astype(type.dtype))
         return lax.convert_element_type(result, type.dtype)
 
-    name = read_rest(f"reduce{params.op.name.title().replace('_', '')}", rest).title
+    name = read_title(f"reduce{params.op.name.title().replace('_', '')}", rest)
     return add_planned(graph, prog, name, compute, [in_, *extra], outs=[out])[0]
 
 
-def _natural_dtype(op: Operation, tensor: Tensor) -> Any:
+def _default_dtype(op: Operation, tensor: Tensor) -> Any:
     is_logical = op in (Operation.LOGICAL_AND, Operation.LOGICAL_OR)
     return jnp.bool_ if is_logical else tensor.type.dtype

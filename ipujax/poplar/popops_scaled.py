@@ -1,4 +1,4 @@
-"""Scaled additions, and what fills and converts tensors: elementwise, with forms of their own."""
+"""Elementwise operations with arguments of their own: scaled additions, fill, cast, iota."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ipujax.poplar.exceptions import check, index_error, type_error
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.library_operations import (
     add_elementwise,
-    read_rest,
-    require_program_at,
+    read_title,
+    split_at_program,
     title_of,
 )
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 
 @check.guard
@@ -42,20 +42,19 @@ def scaledSubtractFrom(graph: Graph, *arguments: Any) -> None:
 
 
 def _add_scaled(graph: Graph, name: str, arguments: tuple[Any, ...], *, sign: int) -> None:
-    place = require_program_at(name, arguments, (3, 4))
-    prog, title = arguments[place], read_rest(name, arguments[place + 1 :]).title
-    given = arguments[:place] if place == 4 else (arguments[0], 1, *arguments[1:3])
-    a, scale_a, b, scale_b = given
+    operands, prog, trailing_arguments = split_at_program(name, arguments, (3, 4))
+    has_scale_a = len(operands) == 4
+    a, scale_a, b, scale_b = operands if has_scale_a else (operands[0], 1, *operands[1:])
     for tensor in (a, b):
         check.require_instance(tensor, Tensor, "A and B")
     if a.shape() != b.shape():
-        raise index_error(f"{name} of {a} and {b}: the shapes differ", where=user_place())
+        raise index_error(f"{name} of {a} and {b}: the shapes differ", where=user_line())
     if any(isinstance(scale, Tensor) and scale.numElements() != 1 for scale in (scale_a, scale_b)):
-        raise type_error(f"a scale of {name} has more than one element", where=user_place())
+        raise type_error(f"a scale of {name} has more than one element", where=user_line())
 
     def compute(a: Any, scale_a: Any, b: Any, scale_b: Any) -> Any:
-        left = a if place == 3 else jnp.reshape(scale_a, ()) * a
-        return left + sign * jnp.reshape(scale_b, ()) * b
+        scaled_a = jnp.reshape(scale_a, ()) * a if has_scale_a else a
+        return scaled_a + sign * jnp.reshape(scale_b, ()) * b
 
     cycles = None
     if jnp.issubdtype(a.type.dtype, jnp.floating):
@@ -64,11 +63,13 @@ def _add_scaled(graph: Graph, name: str, arguments: tuple[Any, ...], *, sign: in
             a.type,
             b.type,
             is_constant=not isinstance(scale_b, Tensor),
-            is_axpby=place == 4,
+            is_axpby=has_scale_a,
             sign=sign,
         )
-    operands = [a, scale_a, b, scale_b]
-    add_elementwise(graph, prog, title, compute, operands, in_place=True, cycles=cycles)
+    title = read_title(name, trailing_arguments)
+    add_elementwise(
+        graph, prog, title, compute, [a, scale_a, b, scale_b], in_place=True, cycles=cycles
+    )
 
 
 def scaled_add_cycles(
@@ -80,7 +81,7 @@ def scaled_add_cycles(
     is_axpby: bool = False,
     sign: int = 1,
 ) -> Callable[[int], float]:
-    """Returns tile cycles by elements: the estimate of PopLibs' `ScaledAddSupervisor`.
+    """Returns a function, elements -> tile cycles: PopLibs' estimate for `ScaledAddSupervisor`.
 
     The supervisor takes 21 cycles, 12 and 7 (13 if elements remain) besides the launch, and more
     for a scale that is a tensor; a worker 15, then 6 and 3 for each vector after its first (4 of
@@ -88,27 +89,27 @@ def scaled_add_cycles(
     getScaledArithmeticSupervisorCycleEstimate)
     """
     width = target.getVectorWidth(type_a)
-    each = 3 if type_a == type_b else 4
+    vector_cycles = 3 if type_a == type_b else 4
     num_workers = target.getNumWorkerContexts()
 
     def cycles(elements: int) -> float:
-        vectors, rest = divmod(elements, width)
-        supervisor = 21 + 12 + (13 if rest else 7)
+        vectors, remainder = divmod(elements, width)
+        supervisor = 21 + 12 + (13 if remainder else 7)
         if not is_constant:
             supervisor += 6 + 12 * (is_axpby and sign > 0) + 7 * (sign < 0)
         all_have, some_have = divmod(vectors, num_workers)
         workers: list[int] = []
         for number in range(num_workers):
             count = all_have + (number < some_have)
-            ends = 1 + (8 if rest else 0) if number == some_have else 0
-            workers.append(15 + (6 + each * (count - 1) if count else 0) + 3 + ends)
+            last_cycles = 1 + (8 if remainder else 0) if number == some_have else 0
+            workers.append(15 + (6 + vector_cycles * (count - 1) if count else 0) + 3 + last_cycles)
         return supervisor + num_workers * max(workers)
 
     return cycles
 
 
 def _worker_cycles(graph: Graph, type: Type, start: int) -> Callable[[int], float]:
-    """Returns tile cycles by elements: workers that store a vector in each of their cycles."""
+    """Returns a function, elements -> tile cycles, for workers that store a vector a cycle."""
     target = graph.getTarget()
     num_workers, width = target.getNumWorkerContexts(), target.getVectorWidth(type)
     return lambda elements: num_workers * (start + math.ceil(elements / num_workers / width))
@@ -155,13 +156,13 @@ def cast(
     out = dst if isinstance(dst, Tensor) else None
     type = dst.type if isinstance(dst, Tensor) else require_type(dst, "dst")
     sequence = Sequence() if prog is None else prog
-    made = add_elementwise(
+    output = add_elementwise(
         graph, sequence, title_of("cast", debugContext),
         lambda x: x.astype(type.dtype), [src], out=out,
     )  # fmt: skip
     if prog is None and out is None:
         raise check.type_error("cast to a type needs prog", "give the Sequence to add it to")
-    return sequence if prog is None else made
+    return sequence if prog is None else output
 
 
 @check.guard
@@ -180,7 +181,7 @@ def iota(
     check.require_instance(t, Tensor, "t")
     start = check.require_integer(startInteger, "startInteger")
     if t.rank() != 1:
-        raise index_error(f"iota of {t}, which is not 1-d", where=user_place())
+        raise index_error(f"iota of {t}, which is not 1-d", where=user_line())
     values = start + jnp.arange(t.numElements(), dtype=t.type.dtype)
     name = title_of("iota", debugContext)
     cycles = _worker_cycles(graph, t.type, 16)

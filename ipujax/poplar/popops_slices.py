@@ -1,4 +1,4 @@
-"""Slices at places that the device computes, gathers, scatters, and sorts."""
+"""Slices at offsets that the device computes, gathers, scatters, sorts and one-hot rows."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ipujax.poplar.element_types import Type
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.library_operations import (
+    Operand,
     PlanningCache,
     add_planned,
-    map_tensor_linearly,
-    read_rest,
-    require_program_at,
+    read_title,
+    split_at_program,
     title_of,
 )
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 _Numbers = AbstractSequence[int]
 
@@ -47,14 +47,14 @@ def dynamicSlice(
       *rest: a name, and options, which change nothing.
     """
     _check_slices(t, dims, sizes)
-    places = [jnp.arange(size) for size in sizes]
+    ranges = [jnp.arange(size) for size in sizes]
 
     def compute(x: jax.Array, offsets: jax.Array) -> jax.Array:
-        for dim, place, start in zip(dims, places, offsets.reshape(-1), strict=True):
-            x = jnp.take(x, (start.astype(int) + place) % x.shape[dim], axis=dim)
+        for dim, indices, start in zip(dims, ranges, offsets.reshape(-1), strict=True):
+            x = jnp.take(x, (start.astype(int) + indices) % x.shape[dim], axis=dim)
         return x
 
-    name = read_rest("dynamicSlice", rest).title
+    name = read_title("dynamicSlice", rest)
     return add_planned(graph, prog, name, compute, [t, offset])[0]
 
 
@@ -67,12 +67,12 @@ def dynamicUpdate(
     _check_slices(t, dims, sizes)
 
     def compute(x: jax.Array, slice_: jax.Array, offsets: jax.Array) -> jax.Array:
-        places: list[Any] = [jnp.arange(extent) for extent in x.shape]
+        indices: list[Any] = [jnp.arange(extent) for extent in x.shape]
         for dim, size, start in zip(dims, sizes, offsets.reshape(-1), strict=True):
-            places[dim] = (start.astype(int) + jnp.arange(size)) % x.shape[dim]
-        return x.at[jnp.ix_(*places)].set(slice_)
+            indices[dim] = (start.astype(int) + jnp.arange(size)) % x.shape[dim]
+        return x.at[jnp.ix_(*indices)].set(slice_)
 
-    name = read_rest("dynamicUpdate", rest).title
+    name = read_title("dynamicUpdate", rest)
     add_planned(graph, prog, name, compute, [t, s, offset], outs=[t])
 
 
@@ -82,7 +82,7 @@ def _check_slices(t: Tensor, dims: _Numbers, sizes: _Numbers) -> None:
         if not (0 <= dim < t.rank() and 0 <= size <= t.shape()[dim]):
             raise index_error(
                 f"a slice of dimensions {list(dims)} and sizes {list(sizes)} of {t}",
-                where=user_place(),
+                where=user_line(),
                 fix="give a size, at most the extent, for each dimension",
             )
 
@@ -107,15 +107,15 @@ def multiSlice(
     indices = [jnp.arange(size) for size in sizes]
 
     def compute(x: jax.Array, offsets: jax.Array) -> jax.Array:
-        def one(row: jax.Array) -> jax.Array:
+        def slice_at(row: jax.Array) -> jax.Array:
             part = x
             for dim, index, start in zip(dims, indices, row, strict=True):
                 part = jnp.take(part, start.astype(int) + index, axis=dim, mode="clip")
             return part
 
-        return jax.vmap(one)(offsets.reshape(-1, len(dims)))
+        return jax.vmap(slice_at)(offsets.reshape(-1, len(dims)))
 
-    return add_planned(graph, prog, read_rest("multiSlice", rest).title, compute, [t, offsets])[0]
+    return add_planned(graph, prog, read_title("multiSlice", rest), compute, [t, offsets])[0]
 
 
 @check.guard
@@ -123,23 +123,23 @@ def multiUpdateAdd(
     graph: Graph, t: Tensor, s: Tensor, offsets: Tensor, scale: Any, dims: _Numbers,
     sizes: _Numbers, prog: Sequence, *rest: Any,
 ) -> None:  # fmt: skip
-    """Adds a program that adds scale times each of some slices to a tensor; see `multiSlice`."""
+    """Adds a program that adds some slices, times a scale, to a tensor; see `multiSlice`."""
     _check_slices(t, dims, sizes)
 
     def compute(x: jax.Array, slices: jax.Array, offsets: jax.Array, scale: Any) -> jax.Array:
         rows = offsets.reshape(-1, len(dims)).astype(int)
-        places: list[Any] = []
+        indices: list[Any] = []
         for dim, extent in enumerate(x.shape):
-            place = jnp.arange(extent)[None]
+            positions = jnp.arange(extent)[None]
             if dim in dims:
                 number = [*dims].index(dim)
-                place = rows[:, number, None] + jnp.arange(sizes[number])
+                positions = rows[:, number, None] + jnp.arange(sizes[number])
             shape = [1] * (x.ndim + 1)
-            shape[0], shape[dim + 1] = place.shape
-            places.append(place.reshape(shape))
-        return x.at[tuple(places)].add((jnp.reshape(scale, ()) * slices).astype(x.dtype))
+            shape[0], shape[dim + 1] = positions.shape
+            indices.append(positions.reshape(shape))
+        return x.at[tuple(indices)].add((jnp.reshape(scale, ()) * slices).astype(x.dtype))
 
-    name = read_rest("multiUpdateAdd", rest).title
+    name = read_title("multiUpdateAdd", rest)
     add_planned(graph, prog, name, compute, [t, s, offsets, scale], outs=[t])
 
 
@@ -155,15 +155,15 @@ def gather(graph: Graph, input: Tensor, indices: Tensor, *arguments: Any) -> Ten
         `indexVectorDim, offsetDims, sliceSizes, collapsedSliceDims, startIndexMap, prog`; and
         a name, and options, which change nothing.
     """
-    place = require_program_at("gather", arguments, (1, 5))
-    prog, name = arguments[place], read_rest("gather", arguments[place + 1 :]).title
-    if place == 1:
-        axis = check.require_integer(arguments[0], "axis", at_least=0)
+    parameters, prog, trailing_arguments = split_at_program("gather", arguments, (1, 5))
+    name = read_title("gather", trailing_arguments)
+    if len(parameters) == 1:
+        axis = check.require_integer(parameters[0], "axis", at_least=0)
         return add_planned(
             graph, prog, name, lambda x, i: jnp.take(x, i.astype(int), axis=axis, mode="clip"),
             [input, indices],
         )[0]  # fmt: skip
-    index_dim, offset_dims, sizes, collapsed, start_map = arguments[:5]
+    index_dim, offset_dims, sizes, collapsed, start_map = parameters
     numbers = lax.GatherDimensionNumbers(tuple(offset_dims), tuple(collapsed), tuple(start_map))
 
     def compute(x: jax.Array, indices: jax.Array) -> jax.Array:
@@ -183,31 +183,31 @@ def scatter(
       graph: the graph.
       operand: the tensor that is written.
       indices: whole numbers.
-      updates: what is written.
+      updates: the values that are written.
       *arguments: `indexVectorDim, updateWindowDims, insertWindowDims, scatterDimsToOperandDims,
         prog`, and a name.
     """
-    place = require_program_at("scatter", arguments, (4,))
-    index_dim, window, insert, to_operand = arguments[:4]
+    parameters, prog, trailing_arguments = split_at_program("scatter", arguments, (4,))
+    index_dim, window, insert, to_operand = parameters
     numbers = lax.ScatterDimensionNumbers(tuple(window), tuple(insert), tuple(to_operand))
 
     def compute(x: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
         return lax.scatter(x, _indices_last(indices, index_dim), updates, numbers)
 
-    name = read_rest("scatter", arguments[place + 1 :]).title
-    operands = [operand, indices, updates]
-    add_planned(graph, arguments[place], name, compute, operands, outs=[operand])
+    name = read_title("scatter", trailing_arguments)
+    add_planned(graph, prog, name, compute, [operand, indices, updates], outs=[operand])
 
 
 def _indices_last(indices: jax.Array, index_dim: int) -> jax.Array:
-    whole = indices.astype(jnp.int32)
-    return whole[..., None] if index_dim == whole.ndim else jnp.moveaxis(whole, index_dim, -1)
+    """Returns indices as XLA takes them: int32, with their vectors in the last dimension."""
+    indices = indices.astype(jnp.int32)
+    return indices[..., None] if index_dim == indices.ndim else jnp.moveaxis(indices, index_dim, -1)
 
 
 @check.guard
 @dc.dataclass(frozen=True)
 class GatherParams(PlanningCache):
-    """How `gather` is split over tiles, which the planner decides by itself."""
+    """The split of `gather` over tiles; accepted and unused, as the planner decides it."""
 
     maxElementsPerTile: int = 65535
 
@@ -216,7 +216,7 @@ class GatherParams(PlanningCache):
 
 
 class SlicePlan(PlanningCache):
-    """A plan of slices; the planner makes its own."""
+    """A plan of slices; accepted and unused, as the planner makes its own."""
 
 
 class SortOrder(enum.Enum):
@@ -233,7 +233,7 @@ class TopKParams:
     """The number, order and end of the elements that `topK` selects.
 
     Attributes:
-      k: how many elements of each row.
+      k: the number of elements of each row.
       largest: the largest, or else the smallest.
       sortOrder: their order.
       stableSort: whether equal elements keep their order; here they always do.
@@ -263,11 +263,11 @@ def topK(
 def topKWithPermutation(
     graph: Graph, prog: Sequence, t: Tensor, params: TopKParams, debugContext: str = ""
 ) -> tuple[Tensor, Tensor]:
-    """Adds `topK`; returns the elements and their places in the last dimension, UNSIGNED_INT."""
+    """Adds `topK`; returns the elements and their indices in the last dimension, UNSIGNED_INT."""
     check.require_instance(params, TopKParams, "params")
     check.require_instance(t, Tensor, "t")
     if not t.rank() or params.k > t.shape()[-1]:
-        raise index_error(f"the {params.k} largest elements of rows of {t}", where=user_place())
+        raise index_error(f"the {params.k} largest elements of rows of {t}", where=user_line())
     is_descending = params.sortOrder is not SortOrder.ASCENDING
 
     def compute(x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -277,8 +277,8 @@ def topKWithPermutation(
             order = jnp.flip(order, -1)
         return jnp.take_along_axis(x, order, axis=-1), order.astype(jnp.uint32)
 
-    values, places = add_planned(graph, prog, title_of("topK", debugContext), compute, [t])
-    return values, places
+    values, positions = add_planned(graph, prog, title_of("topK", debugContext), compute, [t])
+    return values, positions
 
 
 @check.guard
@@ -290,33 +290,36 @@ def topKKeyValue(
     params: TopKParams,
     debugContext: str = "",
 ) -> tuple[Tensor, Tensor]:
-    """Adds `topK` of keys; returns them, and the values that have their places."""
+    """Adds `topK` of keys; returns them, and the values at their indices."""
     check.require_instance(values, Tensor, "values")
     if check.require_instance(keys, Tensor, "keys").shape() != values.shape():
-        raise index_error(f"{values} for keys {keys}", where=user_place(), fix="give equal shapes")
-    chosen, places = topKWithPermutation(graph, prog, keys, params, debugContext)
+        raise index_error(f"{values} for keys {keys}", where=user_line(), fix="give equal shapes")
+    chosen, positions = topKWithPermutation(graph, prog, keys, params, debugContext)
 
-    def compute(values: jax.Array, places: jax.Array) -> jax.Array:
-        return jnp.take_along_axis(values, places.astype(int), axis=-1)
+    def compute(values: jax.Array, positions: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(values, positions.astype(int), axis=-1)
 
     title = title_of("topKKeyValue", debugContext)
-    return chosen, add_planned(graph, prog, title, compute, [values, places])[0]
+    return chosen, add_planned(graph, prog, title, compute, [values, positions])[0]
 
 
 @check.guard
 def sort(graph: Graph, t: Tensor, dim: int, prog: Sequence, debugContext: str = "") -> Tensor:
     """Adds a sort along a dimension, the smallest first, and returns its tensor."""
-    dim = _require_dim(t, dim)
-    name = title_of("sort", debugContext)
-    return add_planned(graph, prog, name, lambda x: jnp.sort(x, axis=dim), [t])[0]
+    return _add_sort(graph, t, dim, prog, debugContext, None)
 
 
 @check.guard
 def sortInPlace(graph: Graph, t: Tensor, dim: int, prog: Sequence, debugContext: str = "") -> None:
     """Adds a program that sorts a tensor along a dimension."""
-    dim = _require_dim(t, dim)
-    name = title_of("sort", debugContext)
-    add_planned(graph, prog, name, lambda x: jnp.sort(x, axis=dim), [t], outs=[t])
+    _add_sort(graph, t, dim, prog, debugContext, t)
+
+
+def _add_sort(
+    graph: Graph, t: Tensor, dim: int, prog: Sequence, name: str, out: Tensor | None
+) -> Tensor:
+    dim, title = _require_dim(t, dim), title_of("sort", name)
+    return add_planned(graph, prog, title, lambda x: jnp.sort(x, axis=dim), [t], outs=[out])[0]
 
 
 @check.guard
@@ -342,7 +345,7 @@ def sortKeyValueInPlace(
 
     def compute(keys: jax.Array, values: jax.Array) -> tuple[jax.Array, ...]:
         order = jnp.argsort(keys, axis=dim, stable=True)
-        return tuple(jnp.take_along_axis(each, order, axis=dim) for each in (keys, values))
+        return tuple(jnp.take_along_axis(array, order, axis=dim) for array in (keys, values))
 
     title = title_of("sortKeyValue", debugContext)
     add_planned(graph, prog, title, compute, [k, v], outs=[k, v])
@@ -351,7 +354,7 @@ def sortKeyValueInPlace(
 def _require_dim(t: Tensor, dim: int) -> int:
     dim = check.require_integer(dim, "dim", at_least=0)
     if dim >= check.require_instance(t, Tensor, "t").rank():
-        raise index_error(f"dimension {dim} of {t}", where=user_place())
+        raise index_error(f"dimension {dim} of {t}", where=user_line())
     return dim
 
 
@@ -366,9 +369,9 @@ def encodeOneHot(
       indices: [rows].
       encoded: [rows, classes], which is written.
       prog: the sequence.
-      *rest: the numbers for on and off, tensors of one element or numbers; and a name.
+      *rest: the values for on and off, tensors of one element or numbers; and a name.
     """
-    numbers = [each for each in rest if isinstance(each, (Tensor, int, float))]
+    numbers = [argument for argument in rest if isinstance(argument, Operand)]
     if len(numbers) not in (0, 2):
         raise check.type_error("encodeOneHot takes numbers for on and off, or none")
     on, off = numbers or (1, 0)
@@ -378,8 +381,8 @@ def encodeOneHot(
         hits = indices.reshape(-1)[:, None] == jnp.arange(classes)
         return jnp.where(hits, jnp.reshape(on, ()), jnp.reshape(off, ())).astype(dtype)
 
-    others = [each for each in rest if not isinstance(each, (Tensor, int, float))]
-    title = read_rest("encodeOneHot", others).title
+    name_and_options = [argument for argument in rest if not isinstance(argument, Operand)]
+    title = read_title("encodeOneHot", name_and_options)
     add_planned(graph, prog, title, compute, [indices, on, off], outs=[encoded])
 
 
@@ -387,8 +390,8 @@ def encodeOneHot(
 def createSliceableTensor(
     graph: Graph, type: Type, shape: _Numbers, dims: _Numbers, sizes: _Numbers, *rest: Any
 ) -> Tensor:
-    """Returns a new tensor that `dynamicSlice` and `multiSlice` slice, spread linearly."""
-    tensor = graph.addVariable(type, shape, read_rest("sliceable", rest).title)
+    """Returns a new tensor that `dynamicSlice` and `multiSlice` slice, mapped linearly."""
+    tensor = graph.addVariable(type, shape, read_title("sliceable", rest))
     _check_slices(tensor, dims, sizes)
-    map_tensor_linearly(graph, tensor)
+    graph.map_linearly(tensor)
     return tensor

@@ -1,7 +1,7 @@
-"""poprand: random numbers, those of JAX for a seed, not the chip's.
+"""poprand: random numbers, which are JAX's for a seed and not the chip's.
 
 A seed is an UNSIGNED_INT tensor of two elements. Without one, numbers come from a state of the
-graph that `setSeed` sets, and that steps on with each operation, in each run.
+graph that `setSeed` sets, and that advances with each operation, in each run.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 from ipujax.poplar.element_types import UNSIGNED_INT, Type, require_type
 from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.graph import Graph
-from ipujax.poplar.library_operations import add_planned, map_tensor_linearly, read_rest
+from ipujax.poplar.library_operations import add_planned, read_title
 from ipujax.poplar.library_operations import addCodelets as addCodelets
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 _STATE = "poprand/state"
 
@@ -31,7 +31,7 @@ def uniform(
     graph: Graph, masterSeed: Tensor | None, seedModifier: int, reference: Tensor, outType: Type,
     minVal: float, maxVal: float, prog: Sequence, *rest: Any,
 ) -> Tensor:  # fmt: skip
-    """Adds numbers between two bounds to a program; of INT whole ones, both bounds included.
+    """Adds uniform random numbers to a program; integers of INT include both bounds.
 
     Args:
       graph: the graph.
@@ -48,8 +48,8 @@ def uniform(
 
     def draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         if jnp.issubdtype(dtype, jnp.integer):
-            whole = jax.random.randint(key, shape, int(minVal), int(maxVal) + 1, jnp.int32)
-            return whole.astype(dtype)
+            integers = jax.random.randint(key, shape, int(minVal), int(maxVal) + 1, jnp.int32)
+            return integers.astype(dtype)
         return jax.random.uniform(key, shape, dtype, minVal, maxVal)
 
     return _add_draw(graph, "uniform", masterSeed, seedModifier, reference, draw, prog, rest)
@@ -60,7 +60,7 @@ def normal(
     graph: Graph, masterSeed: Tensor | None, seedModifier: int, reference: Tensor, outType: Type,
     mean: float, stdDev: float, prog: Sequence, *rest: Any,
 ) -> Tensor:  # fmt: skip
-    """Adds normal numbers of a mean and a standard deviation to a program; see `uniform`."""
+    """Adds normally distributed random numbers to a program; see `uniform`."""
     dtype = require_type(outType, "outType").dtype
 
     def draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -74,7 +74,7 @@ def truncatedNormal(
     graph: Graph, masterSeed: Tensor | None, seedModifier: int, reference: Tensor, outType: Type,
     mean: float, stdDev: float, alpha: float, prog: Sequence, *rest: Any,
 ) -> Tensor:  # fmt: skip
-    """Adds normal numbers at most `alpha` standard deviations from the mean; see `uniform`."""
+    """Adds normal random numbers within `alpha` standard deviations of the mean; see `uniform`."""
     dtype = require_type(outType, "outType").dtype
 
     def draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -91,7 +91,7 @@ def bernoulli(
     graph: Graph, masterSeed: Tensor | None, seedModifier: int, reference: Tensor, outType: Type,
     prob: float, prog: Sequence, *rest: Any,
 ) -> Tensor:  # fmt: skip
-    """Adds ones, with a probability, and zeros to a program; see `uniform`."""
+    """Adds zeros and, with a probability, ones to a program; see `uniform`."""
     dtype, prob = require_type(outType, "outType").dtype, _require_probability(prob)
 
     def draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -105,7 +105,7 @@ def dropout(
     graph: Graph, masterSeed: Tensor | None, seedModifier: int, input: Tensor, reference: Tensor,
     keepProbability: float, scale: float, prog: Sequence, *rest: Any,
 ) -> Tensor:  # fmt: skip
-    """Adds a tensor times `scale`, or zero, to a program; the same places for the same seed.
+    """Adds dropout to a program: elements times `scale`, or zero; a seed fixes which.
 
     Args:
       graph: the graph.
@@ -120,11 +120,11 @@ def dropout(
     """
     probability = _require_probability(keepProbability)
     if check.require_instance(input, Tensor, "input").shape() != reference.shape():
-        raise index_error(f"dropout of {input} with {reference}", where=user_place())
+        raise index_error(f"dropout of {input} with {reference}", where=user_line())
 
     def draw(key: jax.Array, shape: tuple[int, ...], x: jax.Array) -> jax.Array:
-        kept = jax.random.bernoulli(key, probability, shape)
-        return jnp.where(kept, x * jnp.asarray(scale, x.dtype), jnp.zeros((), x.dtype))
+        is_kept = jax.random.bernoulli(key, probability, shape)
+        return jnp.where(is_kept, x * jnp.asarray(scale, x.dtype), jnp.zeros((), x.dtype))
 
     return _add_draw(
         graph, "dropout", masterSeed, seedModifier, reference, draw, prog, rest, operands=[input]
@@ -135,9 +135,9 @@ def dropout(
 def setSeed(
     graph: Graph, masterSeed: Tensor, seedModifier: int, prog: Sequence, *rest: Any
 ) -> None:
-    """Adds a program that sets the state from which numbers without a seed come."""
+    """Adds a program that sets the graph's state, which numbers without a seed come from."""
     modifier = check.require_integer(seedModifier, "seedModifier", at_least=0)
-    title = read_rest("setSeed", rest).title
+    title = read_title("setSeed", rest)
 
     def compute(seed: jax.Array) -> jax.Array:
         return jax.random.key_data(_key_of(seed, modifier))
@@ -153,18 +153,18 @@ def _add_draw(
     reference: Tensor,
     draw: Callable[..., jax.Array],
     prog: Sequence,
-    rest: tuple[Any, ...],
+    trailing_arguments: tuple[Any, ...],
     *,
     operands: list[Tensor] | None = None,
 ) -> Tensor:
-    """Adds random numbers on the tiles of a reference; without a seed the state steps on."""
+    """Adds random numbers on a reference's tiles; without a seed the graph's state advances."""
     modifier = check.require_integer(modifier, "seedModifier", at_least=0)
     check.require_instance(reference, Tensor, "reference")
     state = _state_of(graph) if seed is None else _require_seed(seed)
-    shape, title = tuple(reference.shape()), read_rest(name, rest).title
+    shape, title = tuple(reference.shape()), read_title(name, trailing_arguments)
 
-    def compute(state: jax.Array, *given: jax.Array) -> tuple[jax.Array, ...]:
-        numbers = draw(_key_of(state, modifier), shape, *given)
+    def compute(state: jax.Array, *operand_arrays: jax.Array) -> tuple[jax.Array, ...]:
+        numbers = draw(_key_of(state, modifier), shape, *operand_arrays)
         if seed is not None:
             return (numbers,)
         return numbers, state + jnp.array([0, 1], jnp.uint32)
@@ -182,13 +182,13 @@ def _key_of(seed: jax.Array, modifier: int) -> jax.Array:
 
 
 def _state_of(graph: Graph) -> Tensor:
-    """Returns the graph's state, which is zero at first."""
+    """Returns the tensor of the graph's state, which is zero at first."""
     for variable in graph.variables:
         if variable.name == _STATE:
             elements = np.arange(variable.start, variable.start + variable.size)
             return Tensor(graph, elements, UNSIGNED_INT, _STATE)
     state = graph.addVariable(UNSIGNED_INT, [2], _STATE)
-    map_tensor_linearly(graph, state)
+    graph.map_linearly(state)
     graph.setInitialValue(state, 0)
     return state
 
@@ -197,7 +197,7 @@ def _require_seed(seed: Any) -> Tensor:
     check.require_instance(seed, Tensor, "masterSeed")
     if seed.type != UNSIGNED_INT or seed.numElements() != 2:
         raise index_error(
-            f"the seed is {seed}", where=user_place(), fix="give UNSIGNED_INT, two elements"
+            f"the seed is {seed}", where=user_line(), fix="give UNSIGNED_INT, two elements"
         )
     return seed
 

@@ -1,4 +1,4 @@
-"""Mappings of tensors to tiles, as PopLibs makes them."""
+"""poputil: mappings of tensors to tiles, copies, and names of vertex templates."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from ipujax.poplar.exceptions import check, index_error
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.graph_parts import NO_TILE
 from ipujax.poplar.library_operations import addCodelets as addCodelets
-from ipujax.poplar.library_operations import map_tensor_linearly
 from ipujax.poplar.program import Copy
 from ipujax.poplar.program import Sequence as ProgramSequence
 from ipujax.poplar.regions import splitRegions as splitRegions
 from ipujax.poplar.regions import splitRegionsBetweenWorkers as splitRegionsBetweenWorkers
 from ipujax.poplar.tensors import Interval, Tensor, as_interval
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 
 @check.guard
 def mapTensorLinearly(
     graph: Graph, t: Tensor, minElementsPerTile: int | None = None, grainSize: int | None = None
 ) -> None:
-    """Spreads a tensor's elements over tiles, in their order, from tile 0 on.
+    """Maps a tensor's elements to tiles, in their order, from tile 0 on.
 
     Args:
       graph: the graph.
@@ -37,12 +36,12 @@ def mapTensorLinearly(
       minElementsPerTile: of a tile that has any; as many as 128 bytes have by default.
       grainSize: elements that stay together; as many as 8 bytes have by default.
     """
-    map_tensor_linearly(graph, t, **_read_settings(t, minElementsPerTile, grainSize))
+    graph.map_linearly(t, **_read_settings(t, minElementsPerTile, grainSize))
 
 
 @check.guard
 def mapTensorLinearlyWithOffset(graph: Graph, t: Tensor, *arguments: int | bool | None) -> int:
-    """Spreads a tensor like `mapTensorLinearly`, from another tile on, and round the last one.
+    """Maps a tensor like `mapTensorLinearly`, from another tile on; tile 0 follows the last tile.
 
     Args:
       graph: the graph.
@@ -65,7 +64,7 @@ def mapTensorLinearlyWithOffset(graph: Graph, t: Tensor, *arguments: int | bool 
     bounds = _bounds_of(graph, t, **_read_settings(t, *settings))
     order = _tiles_in_order(_count_tiles(graph), first, is_ascending=is_ascending)
     owners = order[np.repeat(np.arange(bounds.size - 1), np.diff(bounds))]
-    graph.put_on_tiles(t.elements.reshape(-1), owners)
+    graph.map_elements(t.elements.reshape(-1), owners)
     return int(order[(bounds.size - 1) % order.size])
 
 
@@ -105,7 +104,7 @@ def calcLinearTileMapping(graph: Graph | Target, t: Any, *arguments: Any) -> lis
 
 
 def _split_order(arguments: Sequence[Any]) -> tuple[list[Any], bool]:
-    """Returns numbers, and the flag after them, which is true unless it is given."""
+    """Returns the arguments without a flag at their end, and that flag, True by default."""
     if arguments and isinstance(arguments[-1], bool):
         return [*arguments[:-1]], arguments[-1]
     return [*arguments], True
@@ -128,7 +127,7 @@ def _bounds_of(graph: Graph, t: Tensor, **settings: int) -> np.ndarray:
 
 
 def _read_settings(t: Tensor, least: int | None, grain: int | None) -> dict[str, int]:
-    """Returns the settings of a linear mapping that are not PopLibs' own."""
+    """Returns the settings of a linear mapping that differ from PopLibs' defaults."""
     check.require_instance(t, Tensor, "t")
     settings: dict[str, int] = {}
     if least is not None:
@@ -141,7 +140,7 @@ def _read_settings(t: Tensor, least: int | None, grain: int | None) -> dict[str,
 
 @check.guard
 def getTileImbalance(mapping: Any, *arguments: Any) -> int:
-    """Returns how many elements the fullest tile has beyond an even share.
+    """Returns how many more elements than an even share the fullest tile has.
 
     Args:
       mapping: the intervals of each tile; or a graph, which a tensor follows.
@@ -153,8 +152,8 @@ def getTileImbalance(mapping: Any, *arguments: Any) -> int:
         return getTileImbalance(mapping.getTileMapping(tensor), *arguments[1:])
     if len(arguments) > 2:
         raise check.type_error("getTileImbalance takes minElementsPerTile and grainSize")
-    limits = [check.require_integer(each, "a number", at_least=0) for each in arguments]
-    sizes = [sum(as_interval(each).size() for each in tile) for tile in mapping]
+    limits = [check.require_integer(argument, "a number", at_least=0) for argument in arguments]
+    sizes = [sum(as_interval(interval).size() for interval in tile) for tile in mapping]
     even = -(-sum(sizes) // max(1, len(sizes)))
     return max(0, max(sizes, default=0) - max(even, 1, *limits))
 
@@ -176,15 +175,13 @@ _CPP_NAMES = {
 @check.guard
 def templateVertex(name: str, *arguments: Type | bool | int | str) -> str:
     """Returns the name of a vertex type with arguments, such as `Name<float,8,true>`."""
-    words = [
-        _CPP_NAMES[each.name]
-        if isinstance(each, Type)
-        else str(each).lower()
-        if isinstance(each, bool)
-        else str(each)
-        for each in arguments
-    ]
-    return f"{name}<{','.join(words)}>" if words else name
+
+    def spell(argument: Type | bool | int | str) -> str:
+        if isinstance(argument, Type):
+            return _CPP_NAMES[argument.name]
+        return str(argument).lower() if isinstance(argument, bool) else str(argument)
+
+    return f"{name}<{','.join(map(spell, arguments))}>" if arguments else name
 
 
 @check.guard
@@ -197,7 +194,7 @@ def duplicate(graph: Graph, in_: Tensor, p: ProgramSequence, debugContext: str =
 
 @check.guard
 def cloneToIpu(graph: Graph, t: Tensor, dstIPU: int, name: str = "") -> Tensor:
-    """Adds a variable like a tensor, on tiles of an IPU with the numbers that its own have there.
+    """Adds a variable like a tensor, on the tiles of another IPU with the same numbers.
 
     Args:
       graph: the graph with the tiles of all IPUs.
@@ -210,7 +207,7 @@ def cloneToIpu(graph: Graph, t: Tensor, dstIPU: int, name: str = "") -> Tensor:
     if ipu >= target.getNumIPUs():
         raise index_error(
             f"there is no IPU {ipu}",
-            where=user_place(),
+            where=user_line(),
             fix=f"give one of {target.getNumIPUs()}, from 0 on",
         )
     out = graph.clone(t, name)
@@ -250,13 +247,13 @@ def broadcastToMatch(a: Tensor, *others: Any) -> Any:
       `a` alone for a shape, else all of them, as a tuple. C++ changes its arguments instead.
     """
     check.require_instance(a, Tensor, "a")
-    wanted = others[0] if len(others) == 1 and not isinstance(others[0], Tensor) else None
-    tensors = [a] if wanted is not None else [a, *others]
+    target_shape = others[0] if len(others) == 1 and not isinstance(others[0], Tensor) else None
+    tensors = [a] if target_shape is not None else [a, *others]
     shapes = [tuple(check.require_instance(t, Tensor, "a tensor").shape()) for t in tensors]
     try:
-        shape = np.broadcast_shapes(*shapes) if wanted is None else tuple(wanted)
+        shape = np.broadcast_shapes(*shapes) if target_shape is None else tuple(target_shape)
         views = [np.broadcast_to(tensor.elements, shape) for tensor in tensors]
     except ValueError as error:
-        raise index_error(f"{tensors} do not match: {error}", where=user_place()) from error
+        raise index_error(f"{tensors} do not match: {error}", where=user_line()) from error
     matched = [Tensor(t.graph, v, t.type, t.name) for t, v in zip(tensors, views, strict=True)]
-    return matched[0] if wanted is not None else tuple(matched)
+    return matched[0] if target_shape is not None else tuple(matched)

@@ -1,4 +1,4 @@
-"""The programs of an engine: what runs, in which order.
+"""Programs: the steps and control flow that an engine runs.
 
 The debug contexts of compute sets, copies and operations name their steps in reports; loops,
 branches and calls have no steps of their own, so that theirs are not seen.
@@ -17,7 +17,7 @@ import numpy as np
 from ipujax.poplar.exceptions import check, graph_connection_error, index_error, type_error
 from ipujax.poplar.graph_parts import ComputeSet, DataStream, Function, RemoteBuffer
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 
 class SyncType(enum.Enum):
@@ -38,7 +38,7 @@ class Program:
         return ()
 
     def read_tensors(self) -> abc.Sequence[Tensor]:
-        """Returns the tensors that it reads itself, to print them or to decide."""
+        """Returns the tensors that it reads itself."""
         return ()
 
     def walk(self) -> abc.Iterator[Program]:
@@ -55,9 +55,9 @@ class Sequence(Program):
     def __init__(self, *programs: Any):
         if len(programs) == 1 and isinstance(programs[0], (list, tuple)):
             programs = tuple(programs[0])
-        self.where = user_place()
+        self.where = user_line()
         self.programs: list[Program] = [
-            require_program(each) for each in programs if not isinstance(each, str)
+            require_program(program) for program in programs if not isinstance(program, str)
         ]
 
     def add(self, program: Program) -> None:
@@ -74,14 +74,14 @@ class Execute(Program):
     """Runs the vertices of a compute set."""
 
     def __init__(self, cs: ComputeSet, debugContext: str = ""):
-        self.where = user_place()
+        self.where = user_line()
         self.compute_set = check.require_instance(cs, ComputeSet, "cs")
         self.name = debugContext or cs.name
 
 
 @check.guard
 class Copy(Program):
-    """Copies from a tensor, a stream or a remote buffer to one of them, one of the two a tensor.
+    """Copies between two tensors, or between a tensor and a stream or remote buffer.
 
     After the two come, in this order and each if it is wanted: for remote buffers a tensor of the
     rows' indices (UNSIGNED_INT or INT), `dontOutline` or `optimiseMemory`, and a name. The last two
@@ -97,7 +97,7 @@ class Copy(Program):
         optimiseMemory: bool = False,
         debugContext: str = "",
     ):
-        self.where = user_place()
+        self.where = user_line()
         sides = (Tensor, DataStream, RemoteBuffer)
         for side in (src, dst):
             check.require_instance(side, sides, "src and dst", "tensors, streams or remote buffers")
@@ -117,26 +117,27 @@ class Copy(Program):
 
 def _check_sides(copy: Copy) -> None:
     """Raises an error for a copy whose sides do not fit."""
-    src, dst, where = copy.src, copy.dst, copy.where
+    src, dst, source_line = copy.src, copy.dst, copy.where
+    names = f"copy from {_name(src)} to {_name(dst)}"
     if not isinstance(src, Tensor) and not isinstance(dst, Tensor):
         raise graph_connection_error(
-            f"copy from {_name(src)} to {_name(dst)}",
-            where=where,
-            fix="copy to a tensor, and from that",
+            names, where=source_line, fix="copy to a tensor, and from that"
         )
     if isinstance(src, DataStream) and not src.to_device:
-        raise graph_connection_error(f"copy from {_name(src)}, which is to the host", where=where)
+        raise graph_connection_error(
+            f"copy from {_name(src)}, which is to the host", where=source_line
+        )
     if isinstance(dst, DataStream) and dst.to_device:
         raise graph_connection_error(
-            f"copy to {_name(dst)}, which comes from the host", where=where
+            f"copy to {_name(dst)}, which comes from the host", where=source_line
         )
     if src.elementType() != dst.elementType():
-        raise type_error(f"copy from {_name(src)} to {_name(dst)}: the types differ", where=where)
+        raise type_error(f"{names}: the types differ", where=source_line)
     rows = _count_rows(copy)
     sizes = {side.numElements() // (rows if isinstance(side, Tensor) else 1) for side in (src, dst)}
     is_whole = all(s.numElements() % rows == 0 for s in (src, dst) if isinstance(s, Tensor))
     if len(sizes) > 1 or not is_whole or _differ_in_shape(src, dst):
-        raise index_error(f"copy from {_name(src)} to {_name(dst)}: the shapes differ", where=where)
+        raise index_error(f"{names}: the shapes differ", where=source_line)
 
 
 def _differ_in_shape(src: object, dst: object) -> bool:
@@ -159,15 +160,15 @@ def _count_rows(copy: Copy) -> int:
 
 
 class Operation(Program):
-    """Computes tensors with a function of JAX: what PopLibs adds to a sequence.
+    """An operation of PopLibs: computes tensors with a JAX function.
 
     Args:
-      name: of the operation, for reports.
+      name: the operation's name in reports.
       function: the inputs' arrays -> an array for each output, of its shape and dtype.
       inputs: the tensors that it reads.
       outputs: the tensors that it writes; they may be inputs too.
-      cycles: of an elementwise operation, the cycles of a tile for so many elements of the output;
-        None for one whose tiles the planner chooses.
+      cycles: for an elementwise operation, number of elements on a tile -> cycles of the tile; None
+        for an operation whose tiles the planner chooses.
     """
 
     def __init__(
@@ -178,7 +179,7 @@ class Operation(Program):
         outputs: abc.Sequence[Tensor],
         cycles: abc.Callable[[int], float] | None = None,
     ):
-        self.where, self.name, self.function = user_place(), name, function
+        self.where, self.name, self.function = user_line(), name, function
         self.inputs, self.outputs, self.cycles = tuple(inputs), tuple(outputs), cycles
 
     def read_tensors(self) -> abc.Sequence[Tensor]:
@@ -188,10 +189,10 @@ class Operation(Program):
 
 @check.guard
 class WriteUndef(Program):
-    """Says that what a tensor holds is not needed any more."""
+    """Marks a tensor's elements as undefined: their values are not needed any more."""
 
     def __init__(self, t: Tensor, debugContext: str = ""):
-        self.where = user_place()
+        self.where = user_line()
         self.tensor, self.name = check.require_instance(t, Tensor, "t"), debugContext
 
 
@@ -200,13 +201,13 @@ class PrintTensor(Program):
     """Prints a tensor to standard error."""
 
     def __init__(self, *arguments: Any):
-        self.where = user_place()
-        title = arguments[0] if arguments and isinstance(arguments[0], str) else ""
-        rest = arguments[1:] if title or arguments[:1] == ("",) else arguments
-        if not rest or not isinstance(rest[0], Tensor):
+        self.where = user_line()
+        titles = [argument for argument in arguments if isinstance(argument, str)]
+        tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
+        if len(tensors) != 1:
             raise type_error("PrintTensor takes a title and a tensor", where=self.where)
-        self.tensor = rest[0]
-        self.title = title or (rest[1] if len(rest) > 1 else "") or self.tensor.name
+        self.tensor = tensors[0]
+        self.title = next(filter(None, titles), self.tensor.name)
 
     def read_tensors(self) -> abc.Sequence[Tensor]:
         """Returns the tensor that it reads."""
@@ -215,19 +216,19 @@ class PrintTensor(Program):
 
 @check.guard
 class Sync(Program):
-    """Has all tiles wait for each other; here it does nothing, as every step ends with a sync."""
+    """Does nothing: tiles wait for each other at the end of every step anyway."""
 
     def __init__(self, type: SyncType = SyncType.INTERNAL):
-        self.where = user_place()
+        self.where = user_line()
         self.type = check.require_instance(type, SyncType, "type")
 
 
 @check.guard
 class Repeat(Program):
-    """Runs a program a number of times."""
+    """Runs a program `count` times."""
 
     def __init__(self, count: int, prog: Any, debugContext: str = ""):
-        self.where, self.name = user_place(), debugContext
+        self.where, self.name = user_line(), debugContext
         self.count = check.require_integer(count, "count", at_least=0)
         self.body = require_program(prog)
 
@@ -238,12 +239,12 @@ class Repeat(Program):
 
 @check.guard
 class RepeatWhile(Program):
-    """Runs `cond`, and `body` and `cond` again while `predicate` is as it must be."""
+    """The base class of loops: runs `cond`, then `body` and `cond` while a predicate holds."""
 
     goes_on: bool
 
     def __init__(self, cond: Any, predicate: Tensor, body: Any, debugContext: str = ""):
-        self.where, self.name = user_place(), debugContext
+        self.where, self.name = user_line(), debugContext
         self.condition, self.body = require_program(cond), require_program(body)
         self.predicate = _require_scalar(predicate, "predicate")
 
@@ -270,10 +271,10 @@ class RepeatWhileFalse(RepeatWhile):
 
 @check.guard
 class If(Program):
-    """Runs one of two programs, by a tensor's value."""
+    """Runs one of two programs, by a predicate."""
 
     def __init__(self, predicate: Tensor, trueBody: Any, falseBody: Any, debugContext: str = ""):
-        self.where, self.name = user_place(), debugContext
+        self.where, self.name = user_line(), debugContext
         self.predicate = _require_scalar(predicate, "predicate")
         self.true_body, self.false_body = require_program(trueBody), require_program(falseBody)
 
@@ -288,7 +289,7 @@ class If(Program):
 
 @check.guard
 class Switch(Program):
-    """Runs the program of the case that a tensor's value is, or else the default.
+    """Runs the program of the case that equals a tensor's value, or else the default.
 
     After the control, a tensor of one integer, come, each if it is wanted: a list of pairs of a
     value and a program, the program of all other values, and a name.
@@ -302,7 +303,7 @@ class Switch(Program):
         defaultCaseBody: Any = None,
         debugContext: str = "",
     ):
-        self.where = user_place()
+        self.where = user_line()
         for argument in arguments:
             if isinstance(argument, str):
                 debugContext = argument
@@ -337,7 +338,7 @@ class Switch(Program):
         return self
 
     def find_case(self, control: jax.Array) -> jax.Array:
-        """Returns the place of the case among `parts`, int32, of the control's value."""
+        """Returns the index in `parts`, int32, of the program that the control's value selects."""
         index = jnp.int32(len(self.cases))
         for number, (value, _) in reversed([*enumerate(self.cases)]):
             index = jnp.where(control == np.asarray(value, control.dtype), number, index)
@@ -353,7 +354,7 @@ class Call(Program):
     """Runs the program of a function of the graph."""
 
     def __init__(self, f: Function, debugContext: str = ""):
-        self.where, self.name = user_place(), debugContext
+        self.where, self.name = user_line(), debugContext
         self.function = check.require_instance(f, Function, "f")
 
     def parts(self) -> abc.Sequence[Program]:
@@ -362,16 +363,16 @@ class Call(Program):
 
 
 class CycleMark(Program):
-    """Has a tensor, UNSIGNED_INT [2], hold modelled cycles: the low and the high 32 bits."""
+    """Writes modelled cycles to a tensor, UNSIGNED_INT [2]: the low and the high 32 bits."""
 
     tensor: Tensor
 
 
 class CycleCount(CycleMark):
-    """Runs a program, and gives the cycles that it takes."""
+    """Runs a program, and writes the cycles that it takes."""
 
     def __init__(self, body: Program, tensor: Tensor):
-        self.where, self.body, self.tensor = user_place(), body, tensor
+        self.where, self.body, self.tensor = user_line(), body, tensor
 
     def parts(self) -> abc.Sequence[Program]:
         """Returns the programs that it runs."""
@@ -379,10 +380,10 @@ class CycleCount(CycleMark):
 
 
 class CycleStamp(CycleMark):
-    """Gives the cycles that have passed since the engine was made."""
+    """Writes the cycles that have passed since the engine was made."""
 
     def __init__(self, tensor: Tensor):
-        self.where, self.tensor = user_place(), tensor
+        self.where, self.tensor = user_line(), tensor
 
 
 def require_program(value: Any) -> Program:
@@ -397,7 +398,7 @@ def _require_scalar(value: Any, argument: str) -> Tensor:
     if tensor.numElements() != 1:
         raise type_error(
             f"{argument} is {tensor}, of more than one element",
-            where=user_place(),
+            where=user_line(),
             fix="give a tensor of one element",
         )
     return tensor

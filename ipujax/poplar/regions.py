@@ -1,4 +1,4 @@
-"""Intervals of a tensor's elements: those that follow each other in memory, and even shares."""
+"""Intervals of a tensor's elements: sorted by memory, and split into even parts."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ Region: TypeAlias = Interval | Sequence[Interval]
 def sort_into_contiguous_regions(
     tensor: Tensor, regions: Sequence[Interval], *, drops_aliases: bool
 ) -> list[list[Interval]]:
-    """Returns intervals of a flattened tensor in the order of memory, those without gaps together.
+    """Returns intervals of a flattened tensor in the order of memory, grouped where they adjoin.
 
     Args:
       tensor: the tensor.
       regions: intervals of its flattened elements.
-      drops_aliases: whether of several places that are one element only the first is kept.
+      drops_aliases: whether repeated elements are kept only once.
     """
     if not regions:
         return []
-    places = np.concatenate([np.arange(each.first, each.last) for each in regions])
-    elements = tensor.elements.reshape(-1)[places]
+    positions = np.concatenate([np.arange(interval.first, interval.last) for interval in regions])
+    elements = tensor.elements.reshape(-1)[positions]
     order = np.argsort(elements, kind="stable")
-    places, elements = places[order], elements[order]
+    positions, elements = positions[order], elements[order]
     if drops_aliases:
-        elements, kept = np.unique(elements, return_index=True)
-        places = places[kept]
+        elements, first_indices = np.unique(elements, return_index=True)
+        positions = positions[first_indices]
     is_next = np.diff(elements) == 1
-    in_order = is_next & (np.diff(places) == 1)
-    found: list[list[Interval]] = []
-    begins = [0, *(np.flatnonzero(~in_order) + 1).tolist(), len(places)]
-    for begin, end in itertools.pairwise(begins if len(places) else []):
-        interval = Interval(int(places[begin]), int(places[end - 1]) + 1)
+    in_order = is_next & (np.diff(positions) == 1)
+    contiguous_regions: list[list[Interval]] = []
+    begins = [0, *(np.flatnonzero(~in_order) + 1).tolist(), len(positions)]
+    for begin, end in itertools.pairwise(begins if len(positions) else []):
+        interval = Interval(int(positions[begin]), int(positions[end - 1]) + 1)
         if begin and is_next[begin - 1]:
-            found[-1].append(interval)
+            contiguous_regions[-1].append(interval)
         else:
-            found.append([interval])
-    return found
+            contiguous_regions.append([interval])
+    return contiguous_regions
 
 
 @check.guard
@@ -55,7 +55,7 @@ def splitRegions(
     maxPartitions: int,
     minElementsPerPartition: int = 0,
 ) -> list[list[Region]]:
-    """Shares out intervals, in their order, as evenly as whole grains allow.
+    """Splits intervals, in their order, into parts as even as whole grains allow.
 
     There are as few parts as the largest of them allows.
 
@@ -78,14 +78,14 @@ def splitRegions(
         most = max(most, -(-grains // parts))
     parts = -(-grains // most) if grains else 0
     ends = [min(total, (part + 1) * grains // parts * grain) for part in range(parts)]
-    return [_cut_out(regions, begin, end) for begin, end in itertools.pairwise([0, *ends])]
+    return [_extract_range(regions, begin, end) for begin, end in itertools.pairwise([0, *ends])]
 
 
 @check.guard
 def splitRegionsBetweenWorkers(
     target: Target, regions: Sequence[Region], grainSize: int, minElementsPerVertex: int = 0
 ) -> list[list[Region]]:
-    """Shares out the intervals of one tile among its workers, as `splitRegions` does.
+    """Splits the intervals of one tile among its workers, as `splitRegions` does.
 
     Args:
       target: the target, which says how many workers a tile has.
@@ -103,22 +103,22 @@ def _size_of(region: Region) -> int:
 
 def _intervals_of(region: Region) -> Sequence[Interval]:
     intervals = [region] if isinstance(region, Interval) else region
-    for each in intervals:
-        check.require_instance(each, Interval, "a region", "Intervals, or lists of them")
+    for interval in intervals:
+        check.require_instance(interval, Interval, "a region", "Intervals, or lists of them")
     return intervals
 
 
-def _cut_out(regions: Sequence[Region], begin: int, end: int) -> list[Region]:
+def _extract_range(regions: Sequence[Region], begin: int, end: int) -> list[Region]:
     """Returns the parts of regions from one element, counted through all of them, to another."""
     parts: list[Region] = []
     start = 0
     for region in regions:
         inside: list[Interval] = []
-        for each in _intervals_of(region):
-            first, last = max(begin - start, 0), min(end - start, each.size())
+        for interval in _intervals_of(region):
+            first, last = max(begin - start, 0), min(end - start, interval.size())
             if first < last:
-                inside.append(Interval(each.first + first, each.first + last))
-            start += each.size()
+                inside.append(Interval(interval.first + first, interval.first + last))
+            start += interval.size()
         if inside:
             parts += inside if isinstance(region, Interval) else [inside]
     return parts

@@ -1,4 +1,4 @@
-"""Vertices of a compute set that run under one `vmap`: of one type, shape and plain fields."""
+"""Groups of a compute set's vertices that run under one `vmap`: equal in type, shape, values."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class VertexGroup:
     """Vertices that run under one `vmap`.
 
     Attributes:
-      codelet: their kind.
+      codelet: their type.
       vertices: in the order of `addVertex`.
       elements: for each connected field, element numbers [vertices, *the field's shape].
       plain: the values of plain fields, vectors aside, that all share.
       rows: for each connected field, the sizes of its rows.
-      number: its place among the groups of an engine.
+      number: its index among the groups of an engine.
     """
 
     codelet: Codelet
@@ -46,7 +46,7 @@ class VertexGroup:
         return jax.ShapeDtypeStruct(self.elements[field].shape[1:], dtype)
 
     def parameter_shape(self, field: str) -> jax.ShapeDtypeStruct | tuple[Any, ...]:
-        """Returns what functions of shapes get for a field: a tuple for a vector of fields."""
+        """Returns a field's shape as functions get it: a tuple for a vector of fields."""
         return (
             self.shape_of(field) if self.codelet.fields[field].rank < 2 else self.row_shapes(field)
         )
@@ -63,14 +63,14 @@ def group_vertices(compute_set: ComputeSet, first: int) -> list[VertexGroup]:
     groups: dict[Any, list[Vertex]] = {}
     for vertex in compute_set.vertices:
         sizes = tuple(vertex.rows[name] for name in vertex.codelet.fields)
-        # In C++ plain fields are among what vertices read and write.
+        # In C++ plain fields are connected to variables, like other fields.
         plain = _values_key(vertex) if vertex.codelet.native is None else ()
         groups.setdefault((id(vertex.codelet), sizes, plain), []).append(vertex)
-    return [_make_group(tuple(each), first + n) for n, each in enumerate(groups.values())]
+    return [_make_group(tuple(vertices), first + n) for n, vertices in enumerate(groups.values())]
 
 
 def split_by_plain_fields(group: VertexGroup) -> list[VertexGroup]:
-    """Returns the vertices of a group in parts whose plain fields hold the same at first."""
+    """Returns the parts of a group whose vertices have equal initial plain fields."""
     parts: dict[Any, list[Vertex]] = {}
     for vertex in group.vertices:
         parts.setdefault(_values_key(vertex), []).append(vertex)
@@ -78,9 +78,11 @@ def split_by_plain_fields(group: VertexGroup) -> list[VertexGroup]:
         return [group]
     return [
         dc.replace(
-            group, vertices=tuple(each), plain={**group.codelet.plain, **_plain_values(each[0])}
+            group,
+            vertices=tuple(vertices),
+            plain={**group.codelet.plain, **_plain_values(vertices[0])},
         )
-        for each in parts.values()
+        for vertices in parts.values()
     ]
 
 
@@ -89,7 +91,7 @@ def _values_key(vertex: Vertex) -> tuple[Any, ...]:
 
 
 def _plain_values(vertex: Vertex) -> dict[str, Any]:
-    """Returns the values of plain fields that have been set, but for vectors."""
+    """Returns the values of plain fields that have been set, except vectors."""
     return {n: value for n, value in vertex.values.items() if n not in vertex.codelet.fields}
 
 
@@ -110,7 +112,7 @@ def _make_group(vertices: tuple[Vertex, ...], number: int) -> VertexGroup:
 
 
 def run_groups(graph: Graph, groups: Sequence[VertexGroup], state: State) -> State:
-    """Returns the variables that the vertices write; all read before any writes."""
+    """Returns the variables that groups' vertices write; all of them read before any writes."""
     results = [(group, run_group(graph, group, state)) for group in groups]
     changed: State = {}
     for group, written in results:
@@ -137,20 +139,20 @@ def run_group(graph: Graph, group: VertexGroup, state: State) -> dict[str, jax.A
     if group.codelet.native is not None:
         return dict(group.codelet.function(group, operands))
     if all(axis is None for axis in axes.values()):
-        one = run_vertex(group, operands)
+        results = run_vertex(group, operands)
         count = len(group.vertices)
-        return {k: jax.numpy.broadcast_to(v, (count, *v.shape)) for k, v in one.items()}
+        return {k: jax.numpy.broadcast_to(v, (count, *v.shape)) for k, v in results.items()}
     return jax.vmap(lambda fields: run_vertex(group, fields), in_axes=(axes,))(operands)
 
 
 def run_vertex(group: VertexGroup, read: Mapping[str, Any]) -> dict[str, jax.Array]:
     """Returns the written fields of one vertex, checked; `read` has the fields that it reads."""
     codelet = group.codelet
-    given = {
+    arguments = {
         name: _split_rows(group, name, read[name]) if f.is_read else group.parameter_shape(name)
         for name, f in codelet.fields.items()
     }
-    returned = codelet.function(**group.parameters({**given, **group.plain}))
+    returned = codelet.function(**group.parameters({**arguments, **group.plain}))
     written = {name for name, field in codelet.fields.items() if field.is_written}
     if not isinstance(returned, Mapping) or {k.removesuffix("_") for k in returned} != written:
         raise graph_program_compilation_error(
@@ -161,12 +163,12 @@ def run_vertex(group: VertexGroup, read: Mapping[str, Any]) -> dict[str, jax.Arr
     for name, value in returned.items():
         field = name.removesuffix("_")
         array = _join_rows(group, field, value)
-        wanted = group.shape_of(field)
+        expected = group.shape_of(field)
         if array.weak_type:
-            array = array.astype(wanted.dtype)
-        if array.shape != wanted.shape or array.dtype != wanted.dtype:
+            array = array.astype(expected.dtype)
+        if array.shape != expected.shape or array.dtype != expected.dtype:
             raise type_error(
-                f"field '{field}' of codelet '{codelet.name}' is {wanted.dtype}{wanted.shape}, "
+                f"field '{field}' of codelet '{codelet.name}' is {expected.dtype}{expected.shape}, "
                 f"and it returns {array.dtype}{array.shape}",
                 where=group.vertices[0].where,
             )
@@ -175,7 +177,7 @@ def run_vertex(group: VertexGroup, read: Mapping[str, Any]) -> dict[str, jax.Arr
 
 
 def _split_rows(group: VertexGroup, field: str, array: Any) -> Any:
-    """Returns a field as the function gets it: a vector of fields as a tuple of them."""
+    """Returns a field as the function gets it: a tuple of rows for a vector of fields."""
     if group.codelet.fields[field].rank < 2:
         return array
     ends = np.cumsum((0, *group.rows[field]))
@@ -187,15 +189,15 @@ def _split_rows(group: VertexGroup, field: str, array: Any) -> Any:
 
 
 def _join_rows(group: VertexGroup, field: str, value: Any) -> jax.Array:
-    """Returns what the function returns of a field as one array, rows one after the other."""
+    """Returns a field's result as one array, with its rows concatenated."""
     if group.codelet.fields[field].rank < 2:
         return jax.numpy.asarray(value)
     rows = [jax.numpy.asarray(row) for row in value]
-    wanted = [each.shape for each in group.row_shapes(field)]
-    if [row.shape for row in rows] != wanted:
+    expected_shapes = [shape.shape for shape in group.row_shapes(field)]
+    if [row.shape for row in rows] != expected_shapes:
         raise type_error(
-            f"field '{field}' of codelet '{group.codelet.name}' has rows of {wanted}, and it "
-            f"returns {[row.shape for row in rows]}",
+            f"field '{field}' of codelet '{group.codelet.name}' has rows of {expected_shapes}, and "
+            f"it returns {[row.shape for row in rows]}",
             where=group.vertices[0].where,
         )
     return jax.numpy.concatenate([row.reshape(-1) for row in rows])

@@ -1,4 +1,4 @@
-"""Virtual graphs: a graph seen with some of its tiles, numbered from 0 on."""
+"""Virtual graphs: views of a graph with some of its tiles, numbered from 0 on."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ipujax.poplar.devices import Target
 from ipujax.poplar.exceptions import check, invalid_tile_mapping
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.tensors import Interval, Tensor
-from ipujax.poplar.user_places import user_place
+from ipujax.poplar.user_lines import user_line
 
 
 @check.guard
 class VirtualGraph(Graph):
-    """A graph that puts things on some tiles of another one, to which all else belongs.
+    """A view of another graph, which owns all variables and vertices, with some of its tiles.
 
     Args:
       root: the graph that holds everything.
       tiles: int64 [this graph's tiles]: their numbers there, IPU after IPU.
-      ipus: how many IPUs they are of, the same number of tiles of each.
+      ipus: the number of IPUs that they belong to, with as many tiles each.
     """
 
     def __init__(self, root: Graph, tiles: np.ndarray, ipus: int):
@@ -50,16 +50,15 @@ class VirtualGraph(Graph):
     ) -> list[list[Interval]]:
         """Returns, for each tile of this graph, the intervals of the tensor's elements."""
         mapping = self._root.getTileMapping(tensor, requireComplete)
-        own = [mapping[tile] for tile in self._tiles.tolist()]
         external = {tile for tile, part in enumerate(mapping) if part} - {*self._tiles.tolist()}
         if external and not check.require_flag(allowExternal, "allowExternal"):
             raise invalid_tile_mapping(
                 f"{tensor} is on tile {min(external)}, which this virtual graph has not",
-                where=user_place(),
+                where=user_line(),
                 fix="ask the graph that has it, or give allowExternal=True",
             )
-        return own
+        return [mapping[tile] for tile in self._tiles.tolist()]
 
     def tiles_of_root(self, tiles: int | np.ndarray) -> int | np.ndarray:
-        """Returns what the graph that holds everything calls some tiles of this one."""
+        """Returns the numbers of this graph's tiles in the graph that holds everything."""
         return self._tiles[tiles]

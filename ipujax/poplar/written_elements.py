@@ -1,4 +1,4 @@
-"""The elements that something has written, followed along a program before it runs."""
+"""Tracking of written elements through a program, before it runs."""
 
 from __future__ import annotations
 
@@ -11,30 +11,35 @@ from ipujax.poplar.tensors import Tensor
 
 
 class WrittenElements:
-    """The elements that hosts, earlier runs or initial values have written."""
+    """The elements that the host, earlier runs or initial values have written.
+
+    Attributes:
+      graph: the graph.
+      is_written: for each element, whether it is written.
+    """
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.known = np.zeros(graph.size, bool)
+        self.is_written = np.zeros(graph.size, bool)
         for variable in graph.variables:
             if variable.values is not None:
-                self.known[variable.start : variable.start + variable.size] = True
+                self.is_written[variable.start : variable.start + variable.size] = True
         for elements, _ in graph.initial_values:
-            self.known[elements] = True
+            self.is_written[elements] = True
 
-    def require(self, elements: np.ndarray, what: str, where: str) -> None:
+    def require(self, elements: np.ndarray, reader: str, source_line: str) -> None:
         """Raises an error if nothing has written one of the elements."""
-        missing = elements[~self.known[elements]]
+        missing = elements[~self.is_written[elements]]
         if missing.size:
             raise control_program_error(
-                f"{what} reads {self.graph.name_element(int(missing.flat[0]))}, "
+                f"{reader} reads {self.graph.name_element(int(missing.flat[0]))}, "
                 "which nothing has written",
-                where=where,
+                where=source_line,
                 fix='write it first, or give the engine {"debug.readUnwritten": "zero"}',
             )
 
     def run(self, program: programs.Program) -> None:
-        """Follows a program: what any of its paths writes counts as written after it."""
+        """Marks the elements that any path of a program writes; checks those that it reads."""
         match program:
             case programs.Execute():
                 self._run_compute_set(program)
@@ -44,20 +49,20 @@ class WrittenElements:
                 if isinstance(program.src, Tensor):
                     self.require(program.src.elements, f"copy '{program.name}'", program.where)
                 if isinstance(program.dst, Tensor):
-                    self.known[program.dst.elements] = True
+                    self.is_written[program.dst.elements] = True
             case programs.Operation():
                 for tensor in program.inputs:
                     self.require(tensor.elements, f"'{program.name}'", program.where)
                 for tensor in program.outputs:
-                    self.known[tensor.elements] = True
+                    self.is_written[tensor.elements] = True
             case programs.PrintTensor():
                 self.require(program.tensor.elements, "PrintTensor", program.where)
             case programs.CycleMark():
                 for part in program.parts():
                     self.run(part)
-                self.known[program.tensor.elements] = True
+                self.is_written[program.tensor.elements] = True
             case programs.WriteUndef():
-                self.known[program.tensor.elements] = False
+                self.is_written[program.tensor.elements] = False
             case programs.RepeatWhile():
                 self.run(program.condition)
                 self.require(program.predicate.elements, "the predicate", program.where)
@@ -75,12 +80,12 @@ class WrittenElements:
                     self.run(part)
 
     def _run_branches(self, program: programs.Program) -> None:
-        before, after = self.known, self.known.copy()
+        written_before, written_after = self.is_written, self.is_written.copy()
         for part in program.parts():
-            self.known = before.copy()
+            self.is_written = written_before.copy()
             self.run(part)
-            after |= self.known
-        self.known = after
+            written_after |= self.is_written
+        self.is_written = written_after
 
     def _run_compute_set(self, program: programs.Execute) -> None:
         for vertex in program.compute_set.vertices:
@@ -91,4 +96,4 @@ class WrittenElements:
         for vertex in program.compute_set.vertices:
             for name, field in vertex.codelet.fields.items():
                 if field.is_written:
-                    self.known[vertex.connections[name].elements] = True
+                    self.is_written[vertex.connections[name].elements] = True

@@ -1,4 +1,4 @@
-"""The command `python -m ipujax.tessellate script.py`, for which ours is `tessellate_ipu`."""
+"""The command `python -m ipujax.tessellate script.py`: scripts that import `tessellate_ipu` run."""
 
 import sys
 

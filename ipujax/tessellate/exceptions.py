@@ -1,4 +1,4 @@
-"""The errors of this package: they are also of the classes that the original raises."""
+"""The errors of `ipujax.tessellate`, derived from the classes that TessellateIPU raises."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from ipujax.ground import Checks, IPUError
 
 
 class TileError(IPUError, AssertionError, ValueError):
-    """Operands, tiles or parameters that do not fit; the original asserts, or has a ValueError."""
+    """Operands, tiles or parameters that do not fit."""
 
 
 class TileTypeError(IPUError, TypeError):
-    """Operands of another type, or elements of sizes that do not go together."""
+    """Operands of a wrong type, or elements of incompatible sizes."""
 
 
 class UnsupportedOnTiles(IPUError, NotImplementedError):
-    """Parameters of a primitive that no vertex takes, or a primitive that computes nothing."""
+    """A primitive without an implementation, or parameters that no vertex takes."""
 
 
 class UnknownTilePrimitive(IPUError, KeyError):
@@ -27,7 +27,7 @@ check = Checks(TileTypeError, TileError)
 
 
 def require(holds: bool, message: str) -> None:
-    """Raises an error that says what is wrong, unless a condition holds."""
+    """Raises an error with a message unless a condition holds."""
     if not holds:
         raise check.value_error(message)
 

@@ -1,4 +1,4 @@
-"""What JAX had in the original's time: `jit` with a backend, devices, and older names."""
+"""The JAX of TessellateIPU's time: `jit` with a backend, devices, and older names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Primitive: Any = type(jax.lax.add_p)
 
 
 def current_backend() -> str:
-    """Returns the backend that the function that is traced now was jitted for, or ""."""
+    """Returns the backend of the `jit` that is tracing at present, or ""."""
     return _BACKEND.get()
 
 
@@ -40,7 +40,7 @@ def _on_backend(name: str) -> Generator[None]:
 def jit(
     fun: Callable[..., Any] | None = None, /, *, backend: str | None = None, **options: Any
 ) -> Any:
-    """Compiles a function as `jax.jit` does, for `backend="ipu"` as `ipu.compile` does.
+    """Compiles a function with `jax.jit`, or for `backend="ipu"` with `ipu.compile`.
 
     Args:
       fun: the function; without it, this is a decorator.
@@ -79,7 +79,7 @@ def device_put(x: Any, device: Any = None, **options: Any) -> Any:
 
 
 def accept_older_calls() -> None:
-    """Gives `jax` the forms of functions that know IPUs, and what it had by other names then.
+    """Replaces functions of `jax` by those that know IPUs, and adds its older names.
 
     An array's device was a method: a device of today, called, gives itself.
     """

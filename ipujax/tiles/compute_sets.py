@@ -12,12 +12,12 @@ PlainValue = bool | int | float
 
 @dc.dataclass(frozen=True)
 class Connection:
-    """A tensor that one field of all vertices is connected with.
+    """The tensor that a field of all vertices is connected with.
 
     Attributes:
       tensor: the tensor.
       has_rows: whether the vertex on the k-th tile gets row k; else all get the whole tensor.
-      rank: of the field.
+      rank: the field's rank.
     """
 
     tensor: Tensor
@@ -25,7 +25,7 @@ class Connection:
     rank: int = 1
 
     def part_of_vertex(self, number: int) -> Tensor:
-        """Returns what the vertex on the tile of this number gets, of the field's rank."""
+        """Returns the part of the tensor for the n-th vertex, with the field's rank."""
         part = self.tensor[number] if self.has_rows else self.tensor
         if self.rank < 2:
             return part.flatten()
@@ -45,11 +45,11 @@ def add_compute_set(
 
     Args:
       graph: the graph, which knows the type.
-      sequence: to which it is added.
-      name: of the compute set.
+      sequence: the sequence that the compute set is added to.
+      name: the compute set's name.
       vertex_type: the codelet's name.
       tiles: the tiles.
-      connections: by field.
+      connections: the tensors by field.
       plain_fields: the values of plain fields.
     """
     compute_set = graph.addComputeSet(name)

@@ -66,12 +66,12 @@ def _add_codelet(graph: poplar.Graph, vertex: Vertex, cycles: Callable[[], float
 def _check_inouts(
     vertex_name: str, inputs: Mapping[str, Any], outputs: Mapping[str, jax.ShapeDtypeStruct]
 ) -> None:
-    """Raises an error for an InOut field that comes out otherwise than it goes in."""
+    """Raises an error for an InOut field whose shape or dtype changes."""
     for name, output in outputs.items():
-        given = inputs.get(name, output)
-        if (given.shape, given.dtype) != (output.shape, np.dtype(output.dtype)):
+        operand = inputs.get(name, output)
+        if (operand.shape, operand.dtype) != (output.shape, np.dtype(output.dtype)):
             raise check.type_error(
-                f"field '{name}' of '{vertex_name}' is {given.dtype}{list(given.shape)}, and "
+                f"field '{name}' of '{vertex_name}' is {operand.dtype}{list(operand.shape)}, and "
                 f"comes out as {output.dtype}{list(output.shape)}",
                 "an InOut field has one shape and dtype",
             )
@@ -85,22 +85,22 @@ def _add_vertices(
     tensors: Sequence[poplar.Tensor],
 ) -> list[poplar.Tensor]:
     """Adds a compute set with a vertex on each tile; returns the output fields' tensors, sorted."""
-    vertex, tiles, homes = operands.vertex, operands.arrays.tiles, operands.arrays.homes
-    for tensor, home in zip(tensors, homes, strict=True):
-        if home is not None:
-            map_rows_to_tiles(graph, tensor, home)
+    vertex, tiles, row_tiles = operands.vertex, operands.arrays.tiles, operands.arrays.row_tiles
+    for tensor, tiles_of_rows in zip(tensors, row_tiles, strict=True):
+        if tiles_of_rows is not None:
+            map_rows_to_tiles(graph, tensor, tiles_of_rows)
     inputs = vertex.name_operands(operands.rebuild(tensors))
-    homes_by_name = vertex.name_operands(operands.rebuild(homes))
+    row_tiles_by_name = vertex.name_operands(operands.rebuild(row_tiles))
     ranks = {name: field.rank for name, field in graph.codelets.find(vertex.name).fields.items()}
     fields: dict[str, Connection] = {}
     plain: dict[str, PlainValue] = {}
     for name, value in inputs.items():
         if isinstance(value, poplar.Tensor):
-            has_rows = homes_by_name[name] is not None
+            has_rows = row_tiles_by_name[name] is not None
             fields[name] = Connection(value, has_rows, ranks.get(name, 1))
         else:
             plain[name] = value
-    written: list[poplar.Tensor] = []
+    outputs_on_tiles: list[poplar.Tensor] = []
     for name, leaf in sorted(outputs.items()):
         kind = poplar.type_of_dtype(np.dtype(leaf.dtype))
         output = graph.addVariable(kind, (len(tiles), *leaf.shape), f"{vertex.name}/{name}")
@@ -111,6 +111,6 @@ def _add_vertices(
                 source = source.expand([0]).broadcast(len(tiles), 0)
             sequence.add(program.Copy(source, output, debugContext=f"{vertex.name}/{name}"))
         fields[name] = Connection(output, rank=ranks.get(name, 1))
-        written.append(output)
+        outputs_on_tiles.append(output)
     add_compute_set(graph, sequence, vertex.name, vertex.name, tiles, fields, plain)
-    return written
+    return outputs_on_tiles

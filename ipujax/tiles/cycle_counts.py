@@ -12,10 +12,10 @@ from ipujax.tiles.tile_arrays import check
 
 @check.guard
 class cycle_count:
-    """A `with` block whose modelled cycles `cycles` says after it.
+    """A `with` block that counts its modelled cycles: read `cycles` after it.
 
-    They are those from the first to the last step that is traced in the block, on the slowest tile:
-    what lies on tiles, and what is planned. The block may be within a loop's body, whole.
+    They last from the first to the last step that is traced in the block, on the slowest tile, with
+    steps on given tiles and planned steps alike. The block may be within a loop's body, whole.
     """
 
     def __enter__(self) -> cycle_count:

@@ -1,10 +1,9 @@
-"""Maps of functions in JAX."""
+"""Maps of vertices in JAX: functions of one tile's arrays."""
 
 from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -28,7 +27,7 @@ class _FlatFunction:
 
     Attributes:
       vertex: the vertex.
-      arrays: what it is mapped over, with the values that it closes over.
+      arrays: the arrays that it is mapped over, with the values that it closes over.
       run: the arrays of one tile -> the leaves of the result.
       results: the shapes and dtypes of the leaves; states come last.
       num_states: how many of the first arrays, and of the last results, are states.
@@ -61,13 +60,13 @@ class _FlatFunction:
             for n, leaf in enumerate(self.results[:first])
         }
         return poplar.Codelet(
-            self.vertex.name,
-            compute,
-            self.vertex.kind,
-            MappingProxyType(fields),
-            MappingProxyType({}),
-            cycles,
-            MappingProxyType({field: field for field in fields}),
+            name=self.vertex.name,
+            function=compute,
+            kind=self.vertex.kind,
+            fields=fields,
+            plain={},
+            cycles=cycles,
+            parameters={field: field for field in fields},
         )
 
 
@@ -102,7 +101,7 @@ def _vector(access: type, dtype: np.dtype) -> Any:
 
 
 def _count_states(operands: MapOperands, results: Any) -> int:
-    """Returns how many arrays are states, which the function gives back as it got them."""
+    """Returns how many arrays are states, which the function must return with equal shapes."""
     vertex = operands.vertex
     if not vertex.state:
         return 0
@@ -114,7 +113,10 @@ def _count_states(operands: MapOperands, results: Any) -> int:
             f"return a tuple with its state last: {jax.tree.map(_describe, tuple(states))}",
         )
     count = len(jax.tree.leaves(states))
-    if any(home != operands.arrays.tiles for home in operands.arrays.homes[:count]):
+    if any(
+        tiles_of_rows != operands.arrays.tiles
+        for tiles_of_rows in operands.arrays.row_tiles[:count]
+    ):
         raise check.value_error(
             f"the state of '{vertex.name}' is not on its tiles", "put it there by gather"
         )
@@ -135,10 +137,10 @@ def _add_vertices(
     """Adds a compute set with a vertex on each tile; returns the results' tensors."""
     tiles, name = flat.arrays.tiles, flat.vertex.name
     fields: dict[str, Connection] = {}
-    for n, (tensor, home) in enumerate(zip(tensors, flat.arrays.homes, strict=True)):
-        if home is not None:
-            map_rows_to_tiles(graph, tensor, home)
-        fields[f"operand{n}"] = Connection(tensor, has_rows=home is not None)
+    for n, (tensor, tiles_of_rows) in enumerate(zip(tensors, flat.arrays.row_tiles, strict=True)):
+        if tiles_of_rows is not None:
+            map_rows_to_tiles(graph, tensor, tiles_of_rows)
+        fields[f"operand{n}"] = Connection(tensor, has_rows=tiles_of_rows is not None)
     results: list[poplar.Tensor] = []
     for n, leaf in enumerate(flat.results[: len(flat.results) - flat.num_states]):
         kind = poplar.type_of_dtype(leaf.dtype)

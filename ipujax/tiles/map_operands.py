@@ -1,4 +1,4 @@
-"""What a vertex is mapped over: arrays with a row for each tile, and arrays that all tiles read."""
+"""The operands of a map: arrays with a row for each tile, and arrays that all tiles read."""
 
 from __future__ import annotations
 
@@ -20,31 +20,33 @@ class OnTiles:
     Attributes:
       tiles: the tiles of the vertices.
       arrays: the arrays.
-      homes: for each the tiles of its rows; None for what all vertices get whole.
+      row_tiles: for each array the tiles of its rows; None for one that all vertices get whole.
     """
 
     tiles: tuple[int, ...]
     arrays: tuple[jax.Array, ...]
-    homes: tuple[tuple[int, ...] | None, ...]
+    row_tiles: tuple[tuple[int, ...] | None, ...]
 
     def rows(self) -> list[jax.ShapeDtypeStruct]:
-        """Returns what one vertex gets of each array."""
+        """Returns the shape and dtype of the part of each array that one vertex gets."""
         return [
-            jax.ShapeDtypeStruct(array.shape if home is None else array.shape[1:], array.dtype)
-            for array, home in zip(self.arrays, self.homes, strict=True)
+            jax.ShapeDtypeStruct(
+                array.shape if tiles_of_rows is None else array.shape[1:], array.dtype
+            )
+            for array, tiles_of_rows in zip(self.arrays, self.row_tiles, strict=True)
         ]
 
     def with_shared(self, arrays: Sequence[jax.Array]) -> OnTiles:
-        """Returns these, and then arrays that all vertices get whole."""
-        homes = (*self.homes, *[None] * len(arrays))
-        return OnTiles(self.tiles, (*self.arrays, *arrays), homes)
+        """Returns these arrays, followed by arrays that all vertices get whole."""
+        row_tiles = (*self.row_tiles, *[None] * len(arrays))
+        return OnTiles(self.tiles, (*self.arrays, *arrays), row_tiles)
 
 
 @dc.dataclass(frozen=True)
-class ArrayPlace:
-    """The place of an array among the leaves of the operands."""
+class ArrayIndex:
+    """A leaf of the operands' tree that stands for an array, by its index among the arrays."""
 
-    number: int
+    index: int
 
 
 @dc.dataclass(frozen=True)
@@ -52,10 +54,10 @@ class MapOperands:
     """The operands of one map.
 
     Attributes:
-      vertex: what is mapped.
+      vertex: the vertex that is mapped.
       arrays: the arrays among the leaves, and the tiles of the vertices.
-      leaves: all leaves, with an `ArrayPlace` in the place of each array.
-      tree: of the tuple of operands.
+      leaves: all leaves, with an `ArrayIndex` for each array.
+      tree: the tree of the tuple of operands.
     """
 
     vertex: Vertex
@@ -64,36 +66,36 @@ class MapOperands:
     tree: Any
 
     def rebuild(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        """Returns the vertex's operands, with these for the arrays."""
+        """Returns the vertex's operands, with other values for the arrays."""
         leaves = [
-            arrays[leaf.number] if isinstance(leaf, ArrayPlace) else leaf for leaf in self.leaves
+            arrays[leaf.index] if isinstance(leaf, ArrayIndex) else leaf for leaf in self.leaves
         ]
         return jax.tree.unflatten(self.tree, leaves)
 
     def flatten_rule(
         self, rule: Callable[..., Sequence[Any]], results: Any
     ) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
-        """Returns a rule of operands as one of arrays; `results` is the tree of the results."""
+        """Returns a rule of operands as a rule of arrays; `results` is the results' tree."""
 
         def run(arrays: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
             of_operands = rule(self.rebuild(arrays), jax.tree.unflatten(results, cotangents))
             leaves = self.tree.flatten_up_to(tuple(of_operands))
             pairs = zip(leaves, self.leaves, strict=True)
-            return [leaf for leaf, given in pairs if isinstance(given, ArrayPlace)]
+            return [leaf for leaf, operand_leaf in pairs if isinstance(operand_leaf, ArrayIndex)]
 
         return run
 
 
 def plain_operands(vertex: Vertex, arrays: OnTiles) -> MapOperands:
-    """Returns operands that are arrays, one each."""
-    leaves = tuple(ArrayPlace(n) for n in range(len(arrays.arrays)))
+    """Returns the operands of a vertex whose every operand is one array."""
+    leaves = tuple(ArrayIndex(n) for n in range(len(arrays.arrays)))
     return MapOperands(vertex, arrays, leaves, jax.tree.structure(leaves))
 
 
 def read_operands(
     vertex: Vertex, operands: Sequence[Any], tiles: Sequence[int] | None
 ) -> MapOperands:
-    """Returns the operands of a map, checked."""
+    """Returns the operands of a map; raises an error for operands that do not fit its tiles."""
     leaves, tree = jax.tree.flatten(tuple(operands), is_leaf=is_on_tiles)
     all_tiles = [leaf.tiles for leaf in leaves if isinstance(leaf, TileArray)]
     if tiles is None and not all_tiles:
@@ -104,14 +106,14 @@ def read_operands(
     if not tiles:
         raise check.value_error(f"'{vertex.name}' is mapped over no tiles", "give some tiles")
     arrays: list[jax.Array] = []
-    homes: list[tuple[int, ...] | None] = []
+    row_tiles: list[tuple[int, ...] | None] = []
     for number, leaf in enumerate(leaves):
         if isinstance(leaf, (bool, int, float)):
             continue
         if isinstance(leaf, TileArray):
             require_rows(leaf.shape, tiles, f"an operand of '{vertex.name}'")
-        leaves[number] = ArrayPlace(len(arrays))
+        leaves[number] = ArrayIndex(len(arrays))
         arrays.append(jnp.asarray(leaf.array if isinstance(leaf, TileArray) else leaf))
-        homes.append(leaf.tiles if isinstance(leaf, TileArray) else None)
-    on_tiles = OnTiles(tiles, tuple(arrays), tuple(homes))
+        row_tiles.append(leaf.tiles if isinstance(leaf, TileArray) else None)
+    on_tiles = OnTiles(tiles, tuple(arrays), tuple(row_tiles))
     return MapOperands(vertex, on_tiles, tuple(leaves), tree)

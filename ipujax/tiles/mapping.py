@@ -1,4 +1,4 @@
-"""A vertex on each of some tiles."""
+"""`ipu.tiles.map`: a vertex on each of some tiles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def map(
       vertex: a function in JAX of one tile's arrays, or what `ipu.tiles.vertex` makes.
       *operands: pytrees. Of values on tiles the vertex on the k-th tile gets row k; other arrays it
         gets whole, and Python's numbers as they are.
-      tiles: where the vertices are; the tiles of the first value on tiles by default.
+      tiles: the tiles of the vertices; by default those of the first value on tiles.
 
     Returns:
       What the vertex returns, with values on these tiles for its arrays.
@@ -33,5 +33,6 @@ def map(
     Raises:
       poplar_error: numbers of rows that differ, wrong tiles, or a state on other tiles.
     """
-    read = read_operands(as_vertex(vertex), operands, tiles)
-    return run_function(read) if read.vertex.source is None else run_cpp_vertex(read)
+    map_operands = read_operands(as_vertex(vertex), operands, tiles)
+    is_cpp = map_operands.vertex.source is not None
+    return run_cpp_vertex(map_operands) if is_cpp else run_function(map_operands)

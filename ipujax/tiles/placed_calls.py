@@ -1,4 +1,4 @@
-"""Graphs of one step over given tiles, as functions of JAX with derivatives of their own."""
+"""Steps on given tiles: graphs as JAX functions whose derivatives are steps as well."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Derivative(Protocol):
 
         Args:
           operands: all operands.
-          numbers: of those that change.
-          tangents: of those.
+          numbers: the indices of the operands that change.
+          tangents: the tangents of these.
         """
         ...
 
@@ -37,14 +37,14 @@ class Derivative(Protocol):
 
         Args:
           operands: all operands.
-          numbers: of those.
-          cotangents: of the floating-point results.
+          numbers: the indices of these operands.
+          cotangents: the cotangents of the floating-point results.
         """
         ...
 
 
 def run_step(build: Build, derivative: Derivative, arrays: Arrays) -> list[jax.Array]:
-    """Runs a graph of one step; what is differentiated keeps it, and gets steps of its own."""
+    """Runs a graph of one step, whose derivatives are further steps on the same tiles."""
 
     @jax.custom_jvp
     def run(*operands: jax.Array) -> list[jax.Array]:
@@ -62,20 +62,20 @@ def run_step(build: Build, derivative: Derivative, arrays: Arrays) -> list[jax.A
         }
         numbers = list(changing)
         _refuse_vmap(list(changing.values()))
-        known = run_linear_map(
-            lambda fixed, given: derivative.push_forward(fixed, numbers, given),
-            lambda fixed, given: derivative.pull_back(fixed, numbers, given),
+        result_tangents = run_linear_map(
+            lambda fixed, changes: derivative.push_forward(fixed, numbers, changes),
+            lambda fixed, cotangents: derivative.pull_back(fixed, numbers, cotangents),
             operands,
             list(changing.values()),
         )
-        return results, fill_with_float0(results, known)
+        return results, fill_with_float0(results, result_tangents)
 
     run.defjvp(differentiate, symbolic_zeros=True)
     return run(*(jnp.asarray(array) for array in arrays))
 
 
 def floating_numbers(arrays: Sequence[jax.Array | jax.ShapeDtypeStruct]) -> list[int]:
-    """Returns which of some arrays have derivatives: those of floating-point numbers."""
+    """Returns the indices of the arrays that have derivatives: those of floating-point numbers."""
     return [n for n, array in enumerate(arrays) if jnp.issubdtype(array.dtype, jnp.floating)]
 
 
@@ -100,4 +100,4 @@ def _refuse_vmap(arrays: Arrays) -> None:
 def map_rows_to_tiles(graph: poplar.Graph, tensor: poplar.Tensor, tiles: Sequence[int]) -> None:
     """Maps row k of a tensor to tile k of a list."""
     for_rows = np.asarray(tiles).reshape(-1, *[1] * (tensor.rank() - 1))
-    graph.put_on_tiles(tensor.elements, np.broadcast_to(for_rows, tensor.elements.shape))
+    graph.map_elements(tensor.elements, np.broadcast_to(for_rows, tensor.elements.shape))

@@ -1,4 +1,4 @@
-"""Arrays brought to tiles: a row for each, or a copy on each."""
+"""Copies of arrays to tiles: a row for each tile, or a copy on each."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def put_replicated(array: ArrayLike, tiles: Sequence[int]) -> TileArray:
 
 @check.guard
 def constant_sharded(array: ArrayLike, tiles: Sequence[int]) -> TileArray:
-    """Has row k of an array on `tiles[k]` from the beginning, as a constant of the program.
+    """Puts row k of an array on `tiles[k]` as a constant, there from the program's start.
 
     Args:
       array: [tiles, ...], known when the function is traced, of an element type of Poplar.
@@ -84,27 +84,27 @@ def gather(x: TileArray | ArrayLike, indices: Sequence[int], tiles: Sequence[int
     Raises:
       poplar_error: an index outside of the rows, or another number of indices than tiles.
     """
-    tiles, homes = require_tiles(tiles), x.tiles if isinstance(x, TileArray) else None
+    tiles, source_tiles = require_tiles(tiles), x.tiles if isinstance(x, TileArray) else None
     array = jnp.asarray(x.array if isinstance(x, TileArray) else x)
     rows = np.asarray(indices)
     if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
         raise check.wrong_type_error("a sequence of integers", indices, "indices")
     require_rows(rows.shape, tiles, "indices")
     count = array.shape[0] if array.ndim else 0
-    if wrong := [int(row) for row in rows if not 0 <= row < count]:
+    if missing_rows := [int(row) for row in rows if not 0 <= row < count]:
         raise check.value_error(
-            f"index {wrong[0]} of an array of {count} rows", f"rows are 0 to {count - 1}"
+            f"index {missing_rows[0]} of an array of {count} rows", f"rows are 0 to {count - 1}"
         )
 
     def add_rows(cotangent: jax.Array) -> jax.Array:
         return jnp.zeros(array.shape, cotangent.dtype).at[rows].add(cotangent)
 
-    return _RowCopy("gather", rows, tiles, add_rows, homes).run(array)
+    return _RowCopy("gather", rows, tiles, add_rows, source_tiles).run(array)
 
 
 @check.guard
 def barrier(*values: TileArray) -> TileTree:
-    """Gives values on tiles back when all of them are there: one, or a tuple of several.
+    """Returns values on tiles as soon as all of them are ready: one, or a tuple of several.
 
     Args:
       *values: values on tiles.
@@ -123,18 +123,18 @@ class _RowCopy:
     """A copy of rows of an array to tiles.
 
     Attributes:
-      name: of the copy.
-      rows: of each tile, the number of its row.
+      name: the copy's name.
+      rows: for each tile, the index of the row that it gets.
       tiles: the tiles.
       transpose: the cotangent of the result -> that of the array.
-      homes: the tiles of the array's rows; None for one that is on no given tiles.
+      source_tiles: the tiles of the array's rows; None for an array that is not on tiles.
     """
 
     name: str
     rows: np.ndarray
     tiles: tuple[int, ...]
     transpose: Callable[[jax.Array], jax.Array]
-    homes: tuple[int, ...] | None = None
+    source_tiles: tuple[int, ...] | None = None
 
     def run(self, array: jax.Array) -> TileArray:
         """Returns the rows on their tiles."""
@@ -144,8 +144,8 @@ class _RowCopy:
         self, graph: poplar.Graph, sequence: program.Sequence, source: poplar.Tensor
     ) -> list[poplar.Tensor]:
         """Adds the copy; see `poplar.call`."""
-        if self.homes is not None:
-            map_rows_to_tiles(graph, source, self.homes)
+        if self.source_tiles is not None:
+            map_rows_to_tiles(graph, source, self.source_tiles)
         shape = (len(self.tiles), *source.shape()[1:])
         copies = graph.addVariable(source.elementType(), shape, self.name)
         map_rows_to_tiles(graph, copies, self.tiles)

@@ -56,12 +56,12 @@ class TileArray:
 
     @property
     def size(self) -> int:
-        """The elements of all tiles."""
+        """The number of elements on all tiles."""
         return self.array.size
 
     @property
     def ndim(self) -> int:
-        """The number of axes, that over tiles included."""
+        """The number of axes, with the axis over tiles."""
         return self.array.ndim
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class TileArray:
     def tree_flatten_with_keys(
         self,
     ) -> tuple[tuple[tuple[Any, jax.Array]], tuple[int, ...]]:
-        """Returns the array with its name, and the tiles as what transformations keep."""
+        """Returns the array as a named leaf, and the tiles as static data."""
         return ((GetAttrKey("array"), self.array),), self.tiles
 
     @classmethod

@@ -25,9 +25,9 @@ class VertexDerivative:
     """The derivative of a vertex in some of the arrays that it is mapped over.
 
     Attributes:
-      name: of the vertex.
-      mapped: the arrays.
-      function: what it computes, for JAX to differentiate; None for a vertex in C++.
+      name: the vertex's name.
+      mapped: the arrays that the vertex is mapped over.
+      function: the function that JAX differentiates; None for a vertex in C++.
       results: the shapes and dtypes of its results.
       rule: the user's, of arrays without those that are closed over; None for JAX's own.
       map_function: runs a map of a function.
@@ -49,9 +49,11 @@ class VertexDerivative:
         def tangent(*arrays: jax.Array) -> Arrays:
             return self._push_rows(arrays[:count], numbers, arrays[count:])
 
-        homes = [self.mapped.homes[n] for n in numbers]
-        pushed = self._run(f"{self.name}_tangent", tangent, operands, tangents, homes)
-        return [value.array for value in pushed]
+        tangent_tiles = [self.mapped.row_tiles[n] for n in numbers]
+        result_tangents = self._run(
+            f"{self.name}_tangent", tangent, operands, tangents, tangent_tiles
+        )
+        return [value.array for value in result_tangents]
 
     def pull_back(self, operands: Arrays, numbers: Sequence[int], cotangents: Arrays) -> Arrays:
         """Returns the cotangents of some arrays, see `Derivative`."""
@@ -60,11 +62,13 @@ class VertexDerivative:
         def gradient(*arrays: jax.Array) -> Arrays:
             return self._pull_rows(arrays[:count], numbers, arrays[count:])
 
-        homes = [self.mapped.tiles] * len(cotangents)
-        pulled = self._run(f"{self.name}_gradient", gradient, operands, cotangents, homes)
+        cotangent_tiles = [self.mapped.tiles] * len(cotangents)
+        array_cotangents = self._run(
+            f"{self.name}_gradient", gradient, operands, cotangents, cotangent_tiles
+        )
         return [
-            value.array.sum(0) if self.mapped.homes[n] is None else value.array
-            for n, value in zip(numbers, pulled, strict=True)
+            value.array.sum(0) if self.mapped.row_tiles[n] is None else value.array
+            for n, value in zip(numbers, array_cotangents, strict=True)
         ]
 
     def _run(
@@ -73,33 +77,38 @@ class VertexDerivative:
         function: Function,
         operands: Arrays,
         changes: Arrays,
-        homes: Sequence[tuple[int, ...] | None],
+        change_tiles: Sequence[tuple[int, ...] | None],
     ) -> list[TileArray]:
-        """Maps a function of the operands, and of tangents or cotangents that lie at `homes`."""
-        arrays = OnTiles(self.mapped.tiles, (*operands, *changes), (*self.mapped.homes, *homes))
+        """Maps a function of the operands and of tangents or cotangents over the tiles."""
+        arrays = OnTiles(
+            self.mapped.tiles, (*operands, *changes), (*self.mapped.row_tiles, *change_tiles)
+        )
         return self.map_function(plain_operands(Vertex(function, name), arrays))
 
     def _push_rows(self, arrays: Arrays, numbers: Sequence[int], tangents: Arrays) -> Arrays:
         """Returns the tangents of one tile's results, by the vertex's rule or by JAX."""
         if self.rule is not None:
-            known = [self.results[n] for n in floating_numbers(self.results)]
+            floating_results = [self.results[n] for n in floating_numbers(self.results)]
             return jax.linear_transpose(
-                lambda *given: tuple(self._pull_rows(arrays, numbers, given)), *known
+                lambda *cotangents: tuple(self._pull_rows(arrays, numbers, cotangents)),
+                *floating_results,
             )(tuple(tangents))
-        chosen = [arrays[n] for n in numbers]
-        return jax.jvp(self._function_of(arrays, numbers), chosen, list(tangents))[1]
+        changing_arrays = [arrays[n] for n in numbers]
+        return jax.jvp(self._function_of(arrays, numbers), changing_arrays, list(tangents))[1]
 
     def _pull_rows(self, arrays: Arrays, numbers: Sequence[int], cotangents: Arrays) -> Arrays:
         """Returns the cotangents of some of one tile's arrays, by the vertex's rule or by JAX."""
         if self.rule is None:
-            chosen = [arrays[n] for n in numbers]
-            return jax.vjp(self._function_of(arrays, numbers), *chosen)[1](list(cotangents))
+            selected_arrays = [arrays[n] for n in numbers]
+            _, pull_back = jax.vjp(self._function_of(arrays, numbers), *selected_arrays)
+            return pull_back(list(cotangents))
         of_results = fill_with_float0(self.results, cotangents)
+        # The rule knows nothing of the arrays that the function closes over.
         by_array = dict(enumerate(self.rule(arrays, of_results)))
-        given = [by_array.get(n) for n in numbers]
+        rule_cotangents = [by_array.get(n) for n in numbers]
         return [
             jnp.zeros_like(arrays[n]) if cotangent is None else cotangent
-            for n, cotangent in zip(numbers, given, strict=True)
+            for n, cotangent in zip(numbers, rule_cotangents, strict=True)
         ]
 
     def _function_of(self, arrays: Arrays, numbers: Sequence[int]) -> Function:
@@ -112,9 +121,11 @@ class VertexDerivative:
                 "operands",
             )
 
-        def run(*chosen: jax.Array) -> list[jax.Array]:
-            now = dict(enumerate(arrays)) | dict(zip(numbers, chosen, strict=True))
-            results = function(*now.values())
+        def run(*selected_arrays: jax.Array) -> list[jax.Array]:
+            all_arrays = [*arrays]
+            for n, array in zip(numbers, selected_arrays, strict=True):
+                all_arrays[n] = array
+            results = function(*all_arrays)
             return [results[n] for n in floating_numbers(results)]
 
         return run

@@ -1,4 +1,4 @@
-"""Vertices: functions of one tile's arrays, with what the chip takes for them."""
+"""Vertices: functions of one tile's arrays, with their cycles on the chip."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Vertex:
     Attributes:
       function: in JAX, arrays of one tile -> arrays of one tile; with `source`, their shapes ->
         the shapes of the output fields.
-      name: of its compute sets; with `source`, that of the class.
-      cycles: as in `vertex`; None if nobody says.
+      name: the name of its compute sets; with `source`, of the class.
+      cycles: as in `vertex`; None for the planner's estimate.
       threads: 1 or 6.
       state: the first parameters, which are kept per tile.
       source: the file in C++; None for a function in JAX.
@@ -43,11 +43,11 @@ class Vertex:
     rule: Rule | None = None
 
     def __call__(self, *operands: Any) -> Any:
-        """Calls the function itself, with arrays of one tile."""
+        """Calls the function with arrays of one tile."""
         return self.function(*operands)
 
     def defvjp(self, rule: Rule) -> Rule:
-        """Sets the vertex of its gradient; a decorator.
+        """Sets the rule of the vertex's gradient; a decorator.
 
         Args:
           rule: in JAX, on one tile: a tuple of the operands, the cotangents of the results (in
@@ -62,7 +62,7 @@ class Vertex:
         return "Vertex" if self.threads == 1 else "MultiVertex"
 
     def count_cycles(self, operands: Sequence[Any]) -> Callable[[], float] | None:
-        """Returns what says the cycles of a vertex, or None.
+        """Returns a function that returns a vertex's cycles; None for the planner's estimate.
 
         Args:
           operands: the shapes and dtypes of one tile's arrays.
@@ -158,7 +158,7 @@ def vertex(
 
 
 def as_vertex(vertex_or_function: Vertex | Callable[..., Any]) -> Vertex:
-    """Returns what `map` is given as a vertex: a function in JAX shares the tile's six threads."""
+    """Returns a vertex, or makes one of a JAX function, which shares the tile's six threads."""
     if isinstance(vertex_or_function, Vertex):
         return vertex_or_function
     function = check.require_function(vertex_or_function, "the vertex")

@@ -1,4 +1,4 @@
-"""The errors of a user's program that the compiler finds, and the error of our own bugs."""
+"""The errors that the compiler finds in a user's program, and the error for its own bugs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _restore_error(error_class: type[IPUError], args: tuple[Any, ...]) -> IPUErr
 
 
 class InternalError(IPUError):
-    """A promise between two parts of the compiler that was broken: a bug of ours."""
+    """A broken promise between two parts of the compiler: a bug of ours."""
 
 
 class LoweringError(IPUError, ValueError):
@@ -65,7 +65,7 @@ class LoweringError(IPUError, ValueError):
 
 
 class TargetError(IPUError, ValueError):
-    """A chip that nobody has described, or a description that no chip can have."""
+    """An unknown chip, or a description that no chip can have."""
 
 
 class ShardError(LoweringError):

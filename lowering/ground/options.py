@@ -1,4 +1,4 @@
-"""The options of the compiler; it reads nothing else from outside."""
+"""The options of the compiler, which reads no other settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports all modules of a package, so that what they register is found by itself."""
+"""Imports of all modules of a package, so that each of them can register its contents."""
 
 from __future__ import annotations
 

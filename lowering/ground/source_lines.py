@@ -27,7 +27,7 @@ def parse_source_line(line: str) -> tuple[str, int] | None:
 
 
 def file_of_cell(file_or_cell: str) -> str:
-    """Returns a file as it is, or the one that IPython pretends a cell is."""
+    """Returns a file as it is, or for a cell the file name that IPython gives it."""
     return next(
         (file for file, cell in _cell_numbers().items() if f"cell {cell}" == file_or_cell),
         file_or_cell,

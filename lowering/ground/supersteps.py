@@ -1,4 +1,4 @@
-"""The cost of one compute set or copy that the user has laid out on tiles, tile by tile."""
+"""Supersteps: the cost, tile by tile, of a compute set or copy that the user lays out."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class TileNumbers:
 
     @property
     def array(self) -> np.ndarray:
-        """The numbers, int64."""
+        """The numbers as an array, int64."""
         return np.frombuffer(self.data, np.int64)
 
     def on_tiles(self, tiles: int) -> np.ndarray:
-        """Returns the numbers of so many tiles, int64 [tiles]; those of more tiles are left out."""
+        """Returns the numbers of the first tiles, int64 [tiles], padded with 0."""
         padded = np.zeros(tiles, np.int64)
         padded[: self.array.size] = self.array[:tiles]
         return padded
@@ -37,8 +37,8 @@ class TileNumbers:
         """Returns the numbers of the tiles of an IPU, int64 [tiles].
 
         Args:
-          ipu: the IPU; what has numbers for no more tiles than one has is on that alone.
-          tiles: the tiles of each.
+          ipu: the IPU; it does not count where there are numbers for one IPU's tiles alone.
+          tiles: the tiles of each IPU.
         """
         if self.array.size <= tiles:
             return self.on_tiles(tiles)
@@ -72,8 +72,8 @@ class TileRuns:
     @classmethod
     def from_counts(cls, counts: np.ndarray) -> TileRuns:
         """Returns the runs of so many elements on each tile, one tile after the other."""
-        where = np.flatnonzero(counts)
-        return cls(np.stack([where, np.cumsum(counts[where])]).astype(np.int64).tobytes())
+        used_tiles = np.flatnonzero(counts)
+        return cls(np.stack([used_tiles, np.cumsum(counts[used_tiles])]).astype(np.int64).tobytes())
 
     @property
     def array(self) -> np.ndarray:
@@ -82,14 +82,14 @@ class TileRuns:
 
     @property
     def tiles(self) -> int:
-        """How many tiles there must be: the largest number of a tile, and 1."""
+        """The number of tiles up to the last one that is used."""
         return int(self.array[0].max(initial=-1)) + 1
 
     def elements_on_tiles(self, tiles: int) -> np.ndarray:
         """Returns int64 [tiles]: how many elements each tile holds."""
-        where, ends = self.array
+        run_tiles, ends = self.array
         counts = np.zeros(tiles, np.int64)
-        np.add.at(counts, where, np.diff(ends, prepend=0))
+        np.add.at(counts, run_tiles, np.diff(ends, prepend=0))
         return counts
 
     def __repr__(self) -> str:
@@ -98,7 +98,7 @@ class TileRuns:
 
 @dc.dataclass(frozen=True, slots=True)
 class Placement:
-    """The tiles on which the user has put a variable.
+    """The tiles to which the user has mapped a variable.
 
     Attributes:
       name: the user's name of the variable.
@@ -111,7 +111,7 @@ class Placement:
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class BetweenIpus:
-    """What a superstep moves between IPUs, before and after its vertices run.
+    """The bytes that a superstep moves between IPUs, before and after its vertices run.
 
     Attributes:
       ipus: how many IPUs there are.
@@ -143,14 +143,14 @@ class Superstep:
       sent: bytes that go to other tiles then, those for several tiles once.
       results_received: bytes that come from other tiles after the vertices have run.
       results_sent: bytes that go to other tiles then.
-      between_ipus: what moves between IPUs, which the four do not count; None for one IPU.
+      between_ipus: bytes that move between IPUs, apart from the four above; None for one IPU.
       flops: floating-point operations of all vertices.
       host_bytes: bytes from or to the host.
       remote_bytes: bytes from or to streaming memory.
-      is_estimated: whether nobody said what the vertices take.
+      is_estimated: whether the vertices' cycles are the default estimate.
       where: the user's `file:line`, or "" for where it is traced.
-      operand_places: where the user has put each operand; None for one that may lie anywhere.
-      result_places: the same of each result.
+      operand_places: where the user has mapped each operand; None for one that may lie anywhere.
+      result_places: the same for each result.
     """
 
     name: str
@@ -185,8 +185,6 @@ class Superstep:
         if not self.kind:
             return np.zeros(tiles, np.int64)
         copies = self.received.on_tiles(tiles) + self.results_sent.on_tiles(tiles)
-        return (
-            copies
-            if self.between_ipus is None
-            else (copies + self.between_ipus.copies.on_tiles(tiles))
-        )
+        if self.between_ipus is not None:
+            copies += self.between_ipus.copies.on_tiles(tiles)
+        return copies

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def sort_by_needs(needs: Sequence[Sequence[int]]) -> list[int]:
-    """Returns numbers in their order, except that those which earlier ones need go first.
+    """Returns numbers in ascending order, except that each comes after those that it needs.
 
     Args:
       needs: for each number, the numbers that must come before it; there are no cycles.

@@ -1,4 +1,4 @@
-"""The choice of what a backward pass keeps of the forward pass: the fewest bytes."""
+"""The choice of the values that a forward pass keeps for the backward pass: the fewest bytes."""
 
 from lowering.keeping.choice import (
     insert_recomputation_before_readers as insert_recomputation_before_readers,

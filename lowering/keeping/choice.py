@@ -1,4 +1,4 @@
-"""The choice of which values are kept for a backward pass and which are computed again.
+"""The choice between keeping values for a backward pass and computing them again.
 
 A value can be kept, or computed again from others that are available; the kept values shall have as
 few bytes as possible. That is a minimum cut: bytes flow from the values that must not be computed

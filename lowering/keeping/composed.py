@@ -1,4 +1,4 @@
-"""Functions that the original has as single operations, whose gradients keep one array.
+"""Functions that Popnn and PopART have as single operations, whose gradients keep one array.
 
 JAX composes them of elementwise operations, and its derivative keeps what each of those needs:
 three arrays for a gelu, two for a softmax. Popnn's gradient of a nonlinearity, and PopART's of the
@@ -38,11 +38,11 @@ _COMPOSED = _WITH_GRADIENT_OF_INPUT | _WITH_GRADIENT_OF_RESULT
 def cheap_in_composed_functions(
     backward_eqns: Iterable[JaxprEqn],
 ) -> Callable[[JaxprEqn], bool]:
-    """Returns the test of what may run twice even where recomputation was not asked for.
+    """Returns a test: may an equation run twice although recomputation was not asked for?
 
-    That is what is cheap and inside a composed function, and casts. But the result of a function
-    whose gradient reads its input waits beside that if other operations' gradients read it, and
-    what another IPU reads is not sent there twice.
+    Cheap equations inside composed functions may, and casts. But the result of a function whose
+    gradient reads its input is kept as well if other operations' gradients read it, and values
+    that another IPU reads are not sent there twice.
 
     Args:
       backward_eqns: all equations of the backward pass.
@@ -51,7 +51,7 @@ def cheap_in_composed_functions(
     shards_of_readers: dict[Var, set[int | None]] = {}
     for eqn in backward_eqns:
         operands = unique_variables(eqn.invars)
-        if composed_function_of(eqn) is None:
+        if find_composed_function(eqn) is None:
             read_by_others.update(operands)
         for var in operands:
             shards_of_readers.setdefault(var, set()).add(_shard_of(eqn))
@@ -62,7 +62,7 @@ def cheap_in_composed_functions(
         shard = {_shard_of(eqn)}
         if any(shards_of_readers.get(var, shard) != shard for var in eqn.outvars):
             return False
-        function = composed_function_of(eqn)
+        function = find_composed_function(eqn)
         if function in _WITH_GRADIENT_OF_INPUT:
             return read_by_others.isdisjoint(eqn.outvars)
         return function is not None or eqn.primitive.name == "convert_element_type"
@@ -70,7 +70,7 @@ def cheap_in_composed_functions(
     return may_run_twice
 
 
-def composed_function_of(eqn: JaxprEqn) -> str | None:
+def find_composed_function(eqn: JaxprEqn) -> str | None:
     """Returns the composed function that an equation is inside of, as `logsoftmax`, or None.
 
     Functions are known by their names, whoever wrote them: `jax.nn.gelu`, `GELU.__call__`.

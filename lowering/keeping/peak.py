@@ -21,18 +21,18 @@ def peaks_of_live_bytes(
       counts: returns whether an equation is one of those.
     """
     alive = {*unique_variables(results)}
-    now = sum(size_in_bytes(var.aval) for var in alive)
+    live_bytes = sum(size_in_bytes(var.aval) for var in alive)
     peak_of_all = peak_of_counted = 0
     for eqn in reversed(eqns):
-        made = [var for var in eqn.outvars if var in alive]
-        if not made and not eqn.effects:
+        used_results = [var for var in eqn.outvars if var in alive]
+        if not used_results and not eqn.effects:
             continue
         operands: list[Var] = [var for var in unique_variables(eqn.invars) if var not in alive]
         alive.update(operands)
-        now += sum(size_in_bytes(var.aval) for var in operands)
-        peak_of_all = max(peak_of_all, now)
-        if now > peak_of_counted and counts(eqn):
-            peak_of_counted = now
-        alive.difference_update(made)
-        now -= sum(size_in_bytes(var.aval) for var in made)
+        live_bytes += sum(size_in_bytes(var.aval) for var in operands)
+        peak_of_all = max(peak_of_all, live_bytes)
+        if live_bytes > peak_of_counted and counts(eqn):
+            peak_of_counted = live_bytes
+        alive.difference_update(used_results)
+        live_bytes -= sum(size_in_bytes(var.aval) for var in used_results)
     return peak_of_all, peak_of_counted

@@ -1,4 +1,4 @@
-"""The choice of what the forward pass of a scan keeps for its backward pass.
+"""The choice of the values that a scan's forward pass keeps for its backward pass.
 
 JAX stacks all values that the backward iterations read. Here they recompute some of them from
 slices of available values and from fewer stacks, as the backward pass of straight code does.

@@ -13,7 +13,7 @@ from lowering.schedules.ticks import Run
 
 
 def place_both_ways(ipus: Groups, micro_batches: int) -> Layout | None:
-    """Returns the layout of stages on IPUs, and once more in reverse.
+    """Returns a layout with two copies of the stages: on the IPUs in order, and in reverse.
 
     Args:
       ipus: the IPUs of each stage.
@@ -30,8 +30,8 @@ def place_both_ways(ipus: Groups, micro_batches: int) -> Layout | None:
     return Layout(micro_batches=micro_batches, copies=(ipus, back), copy_pattern=(0, 1))
 
 
-def orders_of_places(ipus: Groups, orders: Iterable[Iterable[Run]]) -> dict[int, list[Run]]:
-    """Returns the order of each IPU, from those of the places at which stages are."""
+def orders_by_ipu(ipus: Groups, orders: Iterable[Iterable[Run]]) -> dict[int, list[Run]]:
+    """Returns the order of each IPU, from the order of each stage's group of IPUs."""
     return {ipu: list(order) for group, order in zip(ipus, orders, strict=True) for ipu in group}
 
 

@@ -26,7 +26,7 @@ class Block:
     Attributes:
       times: for each kind of task, when it runs, in ticks.
       lazy: whether gradients of weights only run where nothing else can.
-      reserves: whether there is always room for a forward task of the last stage of a place, which
+      reserves: whether there is always room for a forward task of a position's last stage, which
         keeps to the memory although the order alone would not.
     """
 
@@ -40,17 +40,17 @@ class BlockPipeline:
     """A pipeline on which a block is repeated.
 
     Attributes:
-      places: the place of each stage, from 0: stages at one place share their IPUs.
-      memory: the most micro-batches in flight at a place, of all its stages together.
+      positions: the position of each stage, from 0: stages at one position share their IPUs.
+      memory: the most micro-batches in flight at a position, of all its stages together.
     """
 
-    places: Sequence[int]
+    positions: Sequence[int]
     memory: int
 
     @property
     def round_ticks(self) -> int:
-        """The ticks of a micro-batch at a place."""
-        return 3 * len(self.places) // len(set(self.places))
+        """The ticks of a micro-batch at a position."""
+        return 3 * len(self.positions) // len(set(self.positions))
 
 
 def repeat_blocks(
@@ -60,7 +60,7 @@ def repeat_blocks(
 
     Many micro-batches repeat the steady state of few.
     """
-    few = min(micro_batches, len(pipeline.places) + 2 * pipeline.round_ticks)
+    few = min(micro_batches, len(pipeline.positions) + 2 * pipeline.round_ticks)
     candidates = [ticks for block in blocks if (ticks := _follow_block(pipeline, block, few))]
     for ticks in sorted(candidates, key=len):
         repeated = _repeat_steady_state(pipeline, ticks, micro_batches - few)
@@ -75,19 +75,19 @@ def _follow_block(pipeline: BlockPipeline, block: Block, micro_batches: int) -> 
     for order in orders:
         if not block.reserves and _most_in_flight(order) > pipeline.memory:
             return None
-    inputs = {kind: inputs_of_task(*kind, len(pipeline.places)) for kind in block.times}
+    inputs = {kind: inputs_of_task(*kind, len(pipeline.positions)) for kind in block.times}
     done = dict.fromkeys(block.times, 0)  # each kind runs in the order of micro-batches
     in_flight = [0] * len(orders)
     last = [max(task.stage for task in order) for order in orders]
     ticks: list[Tick] = []
     while any(orders):
         tick: list[Task] = []
-        for place, order in enumerate(orders):
-            room = pipeline.memory - in_flight[place]
-            index = _choose_task(order[:_LOOK_AHEAD], inputs, done, room, block, last[place])
+        for position, order in enumerate(orders):
+            room = pipeline.memory - in_flight[position]
+            index = _choose_task(order[:_LOOK_AHEAD], inputs, done, room, block, last[position])
             if index is not None:
                 tick.append(order.pop(index))
-                in_flight[place] += _change_in_flight(tick[-1])
+                in_flight[position] += _change_in_flight(tick[-1])
         if not tick:
             return None  # what is needed next is out of sight
         for stage, phase, _ in tick:
@@ -97,13 +97,13 @@ def _follow_block(pipeline: BlockPipeline, block: Block, micro_batches: int) -> 
 
 
 def _orders_of_block(pipeline: BlockPipeline, block: Block, micro_batches: int) -> list[list[Task]]:
-    """Returns the order of each place."""
+    """Returns the order of tasks at each position."""
     orders: list[list[Task]] = []
-    for place in range(len(set(pipeline.places))):
+    for position in range(len(set(pipeline.positions))):
         timed = [
             (time + pipeline.round_ticks * number, phase, Task(stage, phase, number))
             for (phase, stage), time in block.times.items()
-            if pipeline.places[stage] == place
+            if pipeline.positions[stage] == position
             for number in range(micro_batches)
         ]
         orders.append([task for _, _, task in sorted(timed)])
@@ -118,7 +118,7 @@ def _choose_task(
     block: Block,
     last_stage: int,
 ) -> int | None:
-    """Returns the position of the task that a place runs next; None if it can run none.
+    """Returns the index of the task that a position's IPUs run next; None if they can run none.
 
     Args:
       order: the next tasks.
@@ -126,7 +126,7 @@ def _choose_task(
       done: how many tasks of each kind have run.
       room: how many more micro-batches may be in flight.
       block: the block.
-      last_stage: the last stage of the place.
+      last_stage: the last stage at the position.
     """
     in_flight, most, postponed = 0, 0, None
     for index, (stage, phase, number) in enumerate(order):
@@ -164,7 +164,7 @@ def _repeat_steady_state(
     if not extra_rounds:
         return Ticks([Run(tuple(ticks))])
     length = pipeline.round_ticks
-    kinds = 3 * len(pipeline.places)
+    kinds = 3 * len(pipeline.positions)
     for begin in range(len(ticks) - length):
         tasks = [task for tick in ticks[begin : begin + length] for task in tick]
         if len(tasks) == kinds == len({(task.phase, task.stage) for task in tasks}):

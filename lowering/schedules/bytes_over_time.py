@@ -1,4 +1,4 @@
-"""What each IPU keeps for backward tasks over time, while a pipeline follows a schedule."""
+"""The bytes that each IPU keeps for backward tasks over time, while a schedule runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def compute_bytes_over_time(
     sizes: Sequence[Fraction],
     units: int,
 ) -> tuple[BytesOverTime, ...]:
-    """Computes what each IPU keeps, in ascending order of IPUs.
+    """Returns the bytes that each IPU keeps over time, in ascending order of IPUs.
 
     Args:
       schedule: one that `simulate` accepts.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lowering.schedules.bidirectional import (
     number_both_ways,
-    orders_of_places,
+    orders_by_ipu,
     place_both_ways,
 )
 from lowering.schedules.one_f_one_b import check_one_stage_per_ipu, one_f_one_b
@@ -43,11 +43,13 @@ def chimera(
     layout = place_both_ways(stage_ipus, micro_batches)
     if layout is None:
         return one_f_one_b(stages, micro_batches, training=training, ipus=stage_ipus)
-    orders = [_order_of_place(place, stages, micro_batches, training) for place in range(stages)]
-    return schedule_layout("chimera", orders_of_places(stage_ipus, orders), layout, training)
+    orders = [
+        _order_at_position(position, stages, micro_batches, training) for position in range(stages)
+    ]
+    return schedule_layout("chimera", orders_by_ipu(stage_ipus, orders), layout, training)
 
 
-def _order_of_place(place: int, stages: int, micro_batches: int, training: bool) -> list[Run]:
+def _order_at_position(position: int, stages: int, micro_batches: int, training: bool) -> list[Run]:
     """Returns the order of an IPU: its tasks by the ticks of units that overlap.
 
     A unit is as many micro-batches as there are stages, and ends within two of the windows in which
@@ -58,7 +60,7 @@ def _order_of_place(place: int, stages: int, micro_batches: int, training: bool)
     windows: list[list[Task]] = [[] for _ in range(5)]
     # Two whole units, and what is left of the last: the others repeat the second one.
     numbers = range(min(whole_units, 2) * unit + micro_batches % unit)
-    timed = [entry for n in numbers for entry in _time_tasks(n, place, stages, unit, training)]
+    timed = [entry for n in numbers for entry in _time_tasks(n, position, stages, unit, training)]
     for tick, *_, task in sorted(timed):
         windows[tick // ((1 + training) * unit)].append(task)
     if whole_units < 2:
@@ -77,11 +79,11 @@ def _order_of_place(place: int, stages: int, micro_batches: int, training: bool)
 
 
 def _time_tasks(
-    number: int, place: int, stages: int, unit: int, training: bool
+    number: int, position: int, stages: int, unit: int, training: bool
 ) -> list[tuple[int, int, int, Task]]:
     """Returns the tick of the tasks of a micro-batch on an IPU, which come before others of it."""
     index, direction = divmod(number, 2)
-    stage = stages - 1 - place if direction else place
+    stage = stages - 1 - position if direction else position
     start = (1 + training) * unit * (number // unit) + 2 * (index % (unit // 2))
     ticks = {Phase.FORWARD: start + stage, Phase.BACKWARD: start + 2 * stages - 1 - stage}
     return [

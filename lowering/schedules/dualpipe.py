@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowering.schedules.bidirectional import number_both_ways, orders_of_places, place_both_ways
+from lowering.schedules.bidirectional import number_both_ways, orders_by_ipu, place_both_ways
 from lowering.schedules.dualpipe_order import FAR, build_order
 from lowering.schedules.one_f_one_b import check_one_stage_per_ipu
 from lowering.schedules.orders import schedule_layout
@@ -48,24 +48,24 @@ def dualpipe(
     layout = place_both_ways(stage_ipus, micro_batches)
     if layout is None:
         return zero_bubble(stages, micro_batches, training=training, ipus=stage_ipus)
-    orders = [_order_of_place(place, stages, micro_batches) for place in range(stages)]
-    return schedule_layout("dualpipe", orders_of_places(stage_ipus, orders), layout, training)
+    orders = [_order_at_position(position, stages, micro_batches) for position in range(stages)]
+    return schedule_layout("dualpipe", orders_by_ipu(stage_ipus, orders), layout, training)
 
 
-def _order_of_place(place: int, stages: int, micro_batches: int) -> list[Run]:
+def _order_at_position(position: int, stages: int, micro_batches: int) -> list[Run]:
     """Returns the order of an IPU, to which even micro-batches come from the first one."""
-    is_behind = place > (stages - 1) // 2
+    is_behind = position > (stages - 1) // 2
     counts = [(micro_batches + 1) // 2, micro_batches // 2]
 
     def task_of(phase: Phase, end: int, number: int) -> Task:
         direction = (end == FAR) ^ is_behind
-        stage = stages - 1 - place if direction else place
+        stage = stages - 1 - position if direction else position
         return number_both_ways(Task(stage, phase, number), direction)
 
-    # With an odd number, the place behind the middle is left out.
+    # With an odd number of stages, the position behind the middle is left out.
     is_odd = stages % 2
     return build_order(
-        place + (is_odd and is_behind),
+        position + (is_odd and is_behind),
         stages + is_odd,
         near=counts[is_behind],
         far=counts[not is_behind],

@@ -36,19 +36,19 @@ def dualpipe_v(
     if is_unfolded(stage_ipus):
         return zero_bubble(stages, micro_batches, training=training, ipus=stage_ipus)
     orders = {
-        ipu: _order_of_place(place, stages, micro_batches)
-        for place, group in enumerate(stage_ipus[: stages // 2])
+        ipu: _order_at_position(position, stages, micro_batches)
+        for position, group in enumerate(stage_ipus[: stages // 2])
         for ipu in group
     }
     return schedule_orders("dualpipe-v", orders, stage_ipus, micro_batches, training)
 
 
-def _order_of_place(place: int, stages: int, micro_batches: int) -> list[Run]:
+def _order_at_position(position: int, stages: int, micro_batches: int) -> list[Run]:
     """Returns the order of an IPU: micro-batches come from the far end at its second stage."""
 
     def task_of(phase: Phase, end: int, number: int) -> Task:
-        return Task(stages - 1 - place if end == FAR else place, phase, number)
+        return Task(stages - 1 - position if end == FAR else position, phase, number)
 
     return build_order(
-        place, stages, near=micro_batches, far=micro_batches, task_of=task_of, step=1
+        position, stages, near=micro_batches, far=micro_batches, task_of=task_of, step=1
     )

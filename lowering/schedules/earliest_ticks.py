@@ -47,28 +47,28 @@ class _OrderCursor:
       number: the index of the run that it is in.
       run: this run; one without ticks at the end.
       round: the round of this run.
-      place: the position in the round.
+      position: the position in the round.
       head: the next task; None at the end.
     """
 
     def __init__(self, order: Ticks):
         self.runs = (*order.runs, Run(()))
-        self.number = self.round = self.place = 0
+        self.number = self.round = self.position = 0
         self._load_round()
 
     def _load_round(self) -> None:
         """Loads the tasks of the round."""
         self.run = self.runs[self.number]
         self.tasks = self.run.ticks_of_round(self.round)
-        self.head = self.tasks[self.place][0] if self.tasks else None
+        self.head = self.tasks[self.position][0] if self.tasks else None
 
     def advance_to_next_task(self) -> None:
         """Moves to the next task."""
-        self.place += 1
-        if self.place < len(self.tasks):
-            self.head = self.tasks[self.place][0]
+        self.position += 1
+        if self.position < len(self.tasks):
+            self.head = self.tasks[self.position][0]
             return
-        self.place = 0
+        self.position = 0
         self.round += 1
         if self.round == self.run.times:
             self.number, self.round = self.number + 1, 0
@@ -155,7 +155,7 @@ class _TaskPlacer:
             return
         cursors = self.cursors.values()
         current = _Snapshot(len(self.recent), tuple(cursor.round for cursor in cursors), done)
-        positions = tuple((c.number, c.place, ipu in awake) for ipu, c in self.cursors.items())
+        positions = tuple((c.number, c.position, ipu in awake) for ipu, c in self.cursors.items())
         earlier = self.before.get(positions)
         self.before[positions] = current
         moving = self._rounds_advanced(earlier, current) if earlier else {}
@@ -201,7 +201,7 @@ class _TaskPlacer:
         """Returns how often the same round will come again."""
         moving_cursors = [(self.cursors[ipu], rounds) for ipu, rounds in moving.items()]
         times = min(
-            (cursor.run.times - 1 - cursor.round) // more for cursor, more in moving_cursors
+            (cursor.run.times - 1 - cursor.round) // rounds for cursor, rounds in moving_cursors
         )
         if not times:
             return 0

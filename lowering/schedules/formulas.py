@@ -1,4 +1,4 @@
-"""What papers say of schedules in closed form: how long an IPU idles, and what it holds.
+"""Closed forms of schedules from papers: how long an IPU idles, and what it holds.
 
 With P IPUs and v stages on each, an IPU works for v * forward, v * backward and v * weight on a
 micro-batch. Where a schedule does not split the backward pass, its backward task takes

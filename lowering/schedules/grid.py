@@ -1,4 +1,4 @@
-"""Schedules drawn as text: a row for each IPU, a column for each tick."""
+"""Drawings of schedules as text: a row for each IPU, a column for each tick."""
 
 from __future__ import annotations
 
@@ -50,8 +50,10 @@ def draw_grid(
     columns = range(max(first, 0), last)
     # No column is narrower than two characters and a space, so more columns cannot be shown.
     candidates = _leave_out_middle(columns, WIDTH // 3)
-    places = {(s, ipu) for copy in layout.copies for s, group in enumerate(copy) for ipu in group}
-    stages_of = Counter(ipu for _, ipu in places)
+    stages_and_ipus = {
+        (s, ipu) for copy in layout.copies for s, group in enumerate(copy) for ipu in group
+    }
+    stages_of = Counter(ipu for _, ipu in stages_and_ipus)
     cells = {
         tick: _cells_of_tick(
             layout, stages_of, ticks[tick], {task for at, task in marked_tasks if at == tick}

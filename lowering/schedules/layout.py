@@ -1,4 +1,4 @@
-"""Where the tasks of a pipeline run, and what each of them waits for."""
+"""Layouts: the IPUs that run a pipeline's tasks, and the tasks that each task waits for."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Layout:
 
     @functools.cached_property
     def lanes(self) -> int:
-        """After so many micro-batches copies and segments repeat."""
+        """The number of micro-batches after which copies and segments repeat."""
         return math.lcm(len(self.copy_pattern), self.segments)
 
     @property
@@ -61,46 +61,46 @@ class Layout:
         return self.copies[self.copy_of(task.micro_batch)][task.stage]
 
     @functools.cached_property
-    def _needs_of_kind(self) -> dict[Kind, tuple[Kind, ...]]:
-        """What `inputs_of_kind` has found."""
+    def _inputs_of_kinds(self) -> dict[Kind, tuple[Kind, ...]]:
+        """The cache of `inputs_of_kind`."""
         return {}
 
     def inputs_of_kind(self, phase: Phase, stage: int) -> tuple[Kind, ...]:
         """Returns the (phase, stage) of the tasks of a micro-batch that a task waits for."""
-        if (phase, stage) not in self._needs_of_kind:
+        if (phase, stage) not in self._inputs_of_kinds:
             elsewhere = dict(self.needs_table).get((phase, stage))
             usual = usual_needs(phase, stage, self.stages)
-            self._needs_of_kind[phase, stage] = (
+            self._inputs_of_kinds[phase, stage] = (
                 *inputs_on_stage(phase, stage, self.between),
                 *(usual if elsewhere is None else elsewhere),
             )
-        return self._needs_of_kind[phase, stage]
+        return self._inputs_of_kinds[phase, stage]
 
     def runs_before(self, earlier: Kind, later: Kind) -> bool:
-        """Tells whether all that a task of a kind waits for includes one of another kind.
+        """Returns whether a task of a kind waits, directly or not, for one of another kind.
 
         Both are of one micro-batch.
         """
         return bool(self._kinds_before(later) >> self._number_of_kind(earlier) & 1)
 
     def _kinds_before(self, kind: Kind) -> int:
-        """Returns a bit for each kind that runs before one of a kind.
+        """Returns the kinds that run before one of a kind, as the bits of an integer.
 
         As ints, those of all kinds are small, though they grow with the square of the stages.
         """
-        if kind not in self._known_before:
+        if kind not in self._bits_of_kinds_before:
             earlier_bits = 0
             for needed in self.inputs_of_kind(*kind):
                 earlier_bits |= self._kinds_before(needed) | 1 << self._number_of_kind(needed)
-            self._known_before[kind] = earlier_bits
-        return self._known_before[kind]
+            self._bits_of_kinds_before[kind] = earlier_bits
+        return self._bits_of_kinds_before[kind]
 
     def _number_of_kind(self, kind: Kind) -> int:
         return self._numbers_of_kinds.setdefault(kind, len(self._numbers_of_kinds))
 
     @functools.cached_property
-    def _known_before(self) -> dict[Kind, int]:
-        """What `_kinds_before` has found."""
+    def _bits_of_kinds_before(self) -> dict[Kind, int]:
+        """The cache of `_kinds_before`."""
         return {}
 
     @functools.cached_property

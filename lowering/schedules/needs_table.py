@@ -87,18 +87,23 @@ def check_needs_table(table: Any, stages: int) -> None:
       ScheduleError: it names the entry.
     """
     try:
-        entries = [(*kind, tuple(others)) for kind, others in table]
+        entries = [(*kind, tuple(needed_kinds)) for kind, needed_kinds in table]
     except (TypeError, ValueError):
         raise ScheduleError(f"needs_table={repr_or_type(table)}", fix=_FIX) from None
-    for phase, stage, others in entries:
+    for phase, stage, needed_kinds in entries:
         allowed = {Phase.FORWARD: "F", Phase.BACKWARD: "FB"}.get(phase, "")
-        label = f"{stage}{phase}"
+        label = _write_label((phase, stage))
         if not allowed or not 0 <= stage < stages:
             raise ScheduleError(f"needs of {label} with {stages} stages", fix=_FIX)
-        for other_phase, other in others:
-            if other_phase not in allowed or not 0 <= other < stages or other == stage:
+        for needed_phase, needed_stage in needed_kinds:
+            if (
+                needed_phase not in allowed
+                or not 0 <= needed_stage < stages
+                or needed_stage == stage
+            ):
                 raise ScheduleError(
-                    f"{label} that waits for {other}{other_phase}, with {stages} stages", fix=_FIX
+                    f"{label} that waits for {needed_stage}{needed_phase}, with {stages} stages",
+                    fix=_FIX,
                 )
     if [kind for kind, _ in table] != sorted({kind for kind, _ in table}):
         raise ScheduleError(f"the order of the entries of needs_table={table!r}", fix="sort them")
@@ -107,28 +112,29 @@ def check_needs_table(table: Any, stages: int) -> None:
 def needs_to_text(table: NeedsTable) -> str:
     """Returns a table as text: `1F:0F;2F:0F,1F`."""
     return ";".join(
-        f"{stage}{phase}:{','.join(f'{other}{p}' for p, other in others)}"
-        for (phase, stage), others in table
+        f"{_write_label(kind)}:{','.join(map(_write_label, needed_kinds))}"
+        for kind, needed_kinds in table
     )
 
 
 def needs_from_text(text: str) -> NeedsTable:
-    """Reads what `needs_to_text` gives.
+    """Returns the table of a text that `needs_to_text` has written.
 
     Raises:
       ScheduleError: another text.
     """
     table: list[tuple[Kind, tuple[Kind, ...]]] = []
     for entry in text.split(";"):
-        label, _, others = entry.partition(":")
-        table.append((_read_label(label), tuple(map(_read_label, filter(None, others.split(","))))))
+        label, _, needed_text = entry.partition(":")
+        needed_labels = filter(None, needed_text.split(","))
+        table.append((_read_label(label), tuple(map(_read_label, needed_labels))))
     return tuple(table)
 
 
-def _read_entry(others: Any) -> Iterable[Any]:
-    if isinstance(others, str) or not isinstance(others, Iterable):
-        raise ScheduleError(f"{repr_or_type(others)} in a table of needs", fix=_FIX)
-    return cast(Iterable[Any], others)
+def _read_entry(needed_labels: Any) -> Iterable[Any]:
+    if isinstance(needed_labels, str) or not isinstance(needed_labels, Iterable):
+        raise ScheduleError(f"{repr_or_type(needed_labels)} in a table of needs", fix=_FIX)
+    return cast(Iterable[Any], needed_labels)
 
 
 def _read_label(label: Any) -> Kind:
@@ -136,3 +142,8 @@ def _read_label(label: Any) -> Kind:
     if parts is None:
         raise ScheduleError(f"{repr_or_type(label)} in a table of needs", fix=_FIX)
     return Phase(parts[2]), int(parts[1])
+
+
+def _write_label(kind: Kind) -> str:
+    phase, stage = kind
+    return f"{stage}{phase}"

@@ -131,7 +131,7 @@ class Schedule:
 
     @property
     def layout(self) -> Layout:
-        """Where its tasks run, and what they wait for."""
+        """The layout: the IPUs of the tasks, and the tasks that each of them waits for."""
         return _find_layout(
             self.micro_batches,
             self.copies,

@@ -198,12 +198,12 @@ class _TaskChecker:
         """Returns whether a task has run."""
         return self.done.is_recorded(*self.layout.row_of(task))
 
-    def _hold(self, stage: int, copy: int, more: int) -> None:
+    def _hold(self, stage: int, copy: int, change: int) -> None:
         """Records that as many more micro-batches of a stage are in flight."""
-        self.waiting[stage] += more
+        self.waiting[stage] += change
         self.most[stage] = max(self.most[stage], self.waiting[stage])
         for ipu in self.schedule.copies[copy][stage]:
-            self.held[ipu] += more
+            self.held[ipu] += change
             self.most_held[ipu] = max(self.most_held[ipu], self.held[ipu])
 
     def skip_rounds_like(
@@ -220,8 +220,8 @@ class _TaskChecker:
         self.done.record_tasks_in_order({row: step * rounds for row, step in steps.items()})
         for phase, stage, lane in steps:
             if phase == Phase.FORWARD:
-                more = steps[phase, stage, lane] - steps[self.last, stage, lane]
-                self._hold(stage, self.layout.copy_of(lane), rounds * more)
+                change = steps[phase, stage, lane] - steps[self.last, stage, lane]
+                self._hold(stage, self.layout.copy_of(lane), rounds * change)
         return True
 
     def check_all_have_run(self) -> None:

@@ -1,4 +1,4 @@
-"""Schedules whose copies of stages are stages of their own, as the tasks of programs are."""
+"""Schedules whose copies of stages are turned into separate stages, as programs have them."""
 
 from __future__ import annotations
 

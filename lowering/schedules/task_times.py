@@ -1,4 +1,4 @@
-"""When each task of a schedule runs, one by one."""
+"""The start and end times of each task of a schedule, task by task."""
 
 from __future__ import annotations
 

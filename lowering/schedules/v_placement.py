@@ -51,5 +51,5 @@ def place_in_v(name: str, stages: int, micro_batches: int, training: bool, ipus:
 
 
 def is_unfolded(ipus: Groups) -> bool:
-    """Tells whether every stage has IPUs of its own."""
+    """Returns whether every stage has IPUs of its own."""
     return len(set(ipus)) == len(ipus)

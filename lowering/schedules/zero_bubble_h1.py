@@ -11,7 +11,7 @@ from lowering.schedules.zero_bubble import zero_bubble
 def zero_bubble_h1(
     stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
 ) -> Schedule:
-    """Is `zero_bubble`, under the name that the paper has for it.
+    """Returns `zero_bubble`'s schedule, under the paper's name for it.
 
     From `stages` micro-batches on, an IPU idles (`stages` - 1) * (F + B - W), and keeps the
     activations of `stages` micro-batches at most.

@@ -1,4 +1,4 @@
-"""Arrays on tiles, primitives mapped over them, and what describes their vertices."""
+"""Arrays on tiles, primitives mapped over them, and the descriptions of their vertices."""
 
 from __future__ import annotations
 

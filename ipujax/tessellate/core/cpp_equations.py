@@ -1,4 +1,4 @@
-"""Vertices in C++ that equations describe, as those that `ipu.tiles.map` takes."""
+"""Vertices in C++ of `IpuTileMapEquation`s, run by `ipu.tiles.map`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What primitives compute on one tile, as functions of JAX that today's `jax.lax` has."""
+"""The computation of primitives on one tile, as functions of `jax.lax`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _convert(x: jax.Array, *, new_dtype: Any, weak_type: bool = False) -> jax.Ar
     return lax.convert_element_type(x, new_dtype)
 
 
-_OWN: dict[str, Callable[..., Any]] = {
+_ADAPTED_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "iota": _iota,
     "reshape": _reshape,
     "convert_element_type": _convert,
@@ -41,31 +41,33 @@ _OWN: dict[str, Callable[..., Any]] = {
         x, rounding_method
     ),
 }
-"""By the primitive's name; others are functions of that name in `jax.lax`."""
+"""Functions by the primitive's name; all others have that name in `jax.lax`."""
 
-_OF_VERTICES: dict[str, Callable[..., Any]] = {"select_n": lax.select}
-"""What vertices compute otherwise than JAX: PopLibs takes the first array where a mask holds."""
+_VERTEX_FUNCTIONS: dict[str, Callable[..., Any]] = {"select_n": lax.select}
+"""Functions that vertices compute unlike JAX: PopLibs takes the first array where a mask holds."""
 
-_OF_SCATTERS = ("update_jaxpr", "update_consts")
-"""Parameters of the primitives that their functions in `jax.lax` do not take."""
+_SCATTER_ONLY = ("update_jaxpr", "update_consts")
+"""Parameters of scatter primitives that their functions in `jax.lax` do not take."""
 
 
 def find_function(
     primitive: Any, parameters: Parameters, *, is_on_ipu: bool = False
 ) -> Callable[..., Any]:
-    """Returns what a primitive computes on one tile, or what its vertex does.
+    """Returns the function that a primitive, or its vertex, computes on one tile.
 
     Raises:
       NotImplementedError: a primitive that has neither a function in `jax.lax` nor `def_impl`.
     """
     name = getattr(primitive, "computes_as", primitive).name.replace("-", "_")
-    if is_on_ipu and name in _OF_VERTICES:
-        return _OF_VERTICES[name]
-    if name in _OWN:
-        return functools.partial(_OWN[name], **parameters)
+    if is_on_ipu and name in _VERTEX_FUNCTIONS:
+        return _VERTEX_FUNCTIONS[name]
+    if name in _ADAPTED_FUNCTIONS:
+        return functools.partial(_ADAPTED_FUNCTIONS[name], **parameters)
     if primitive_has_batching(primitive) and hasattr(lax, name):
-        known = {key: value for key, value in parameters.items() if key not in _OF_SCATTERS}
-        return functools.partial(getattr(lax, name), **known)
+        lax_parameters = {
+            key: value for key, value in parameters.items() if key not in _SCATTER_ONLY
+        }
+        return functools.partial(getattr(lax, name), **lax_parameters)
     if primitive_has_impl(primitive):
         return functools.partial(primitive.impl, **parameters)
     raise unsupported(

@@ -1,4 +1,4 @@
-"""Arrays on tiles, and what brings them there."""
+"""Arrays on tiles, and the functions that put them there."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class TileShardedArray:
 
     @property
     def size(self) -> int:
-        """The elements of the whole array."""
+        """The number of elements of the whole array."""
         return self.array.size
 
     @property
@@ -117,17 +117,17 @@ class TileShardedArray:
         return self.array
 
     def reshape(self, shape: Sequence[int]) -> TileShardedArray:
-        """Returns it with other axes on each tile; the first is that of the tiles, or -1."""
+        """Returns the value with other axes on each tile; the first is the tiles' axis, or -1."""
         if shape[0] not in (-1, self.num_tiles):
             raise check.value_error(f"shape {tuple(shape)} for an array on {self.num_tiles} tiles")
         return TileShardedArray(self.array.reshape((self.num_tiles, *shape[1:])), self.tiles)
 
     def tile_reshape(self, shape: Sequence[int]) -> TileShardedArray:
-        """Returns it with another shape on each tile."""
+        """Returns the value with another shape on each tile."""
         return self.reshape((self.num_tiles, *shape))
 
     def squeeze(self) -> TileShardedArray:
-        """Returns it without axes of extent 1, but for that of the tiles."""
+        """Returns the value without axes of extent 1, except the tiles' axis."""
         return self.tile_reshape([extent for extent in self.tile_shape if extent != 1])
 
     def __len__(self) -> int:
@@ -149,7 +149,7 @@ class TileShardedArray:
 
     @classmethod
     def concatenate(cls, arrays: Sequence[TileShardedArray]) -> TileShardedArray:
-        """Returns the rows of several, one after the other."""
+        """Returns the concatenation of several values' rows."""
         rows = jnp.concatenate([value.array for value in arrays])
         return cls(rows, tuple(itertools.chain.from_iterable(value.tiles for value in arrays)))
 
@@ -171,7 +171,7 @@ def tile_put_replicated(array: Any, tiles: Sequence[int]) -> TileShardedArray:
 def tile_data_barrier(
     *args: TileShardedArray,
 ) -> TileShardedArray | tuple[TileShardedArray, ...]:
-    """Gives values back when all of them are there: one, or a tuple of several."""
+    """Returns values as soon as all of them are ready: one, or a tuple of several."""
     require(all(isinstance(value, TileShardedArray) for value in args), "give values on tiles")
     if len(args) == 1:
         return args[0]
@@ -206,11 +206,11 @@ def tile_gather(
 
 @check.guard
 def tile_constant_replicated(data: Any, tiles: Sequence[int]) -> TileShardedArray:
-    """Has a copy of a known array on each tile from the beginning."""
+    """Puts a copy of a constant array on each tile."""
     return TileShardedArray(tile_constant_replicated_prim(np.asarray(data), tiles), tiles)
 
 
 @check.guard
 def tile_constant_sharded(data: Any, tiles: Sequence[int]) -> TileShardedArray:
-    """Has row k of a known array on `tiles[k]` from the beginning."""
+    """Puts row k of a constant array on `tiles[k]`."""
     return TileShardedArray(tile_constant_sharded_prim(np.asarray(data), tiles), tiles)

@@ -1,4 +1,4 @@
-"""Arrays brought to tiles, without the class around them: on a host nothing happens."""
+"""Copies of plain arrays to tiles; outside of compiled code they do nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipujax.tessellate.older_jax import current_backend
 
 
 def runs_on_ipu(*arrays: Any) -> bool:
-    """Returns whether the code that is traced now may become a program of an IPU."""
+    """Returns whether JAX is tracing code that may become a program of an IPU."""
     backend = current_backend()
     if backend:
         return backend == "ipu"
@@ -49,7 +49,7 @@ def tile_gather_prim(
 
 
 def tile_data_barrier_prim(inputs: Sequence[Any], inputs_tiles: Sequence[Sequence[int]]) -> Any:
-    """Returns arrays when all of them are there.
+    """Returns arrays as soon as all of them are ready.
 
     Raises:
       TypeError: elements of different sizes, on an IPU.
@@ -66,11 +66,11 @@ def tile_data_barrier_prim(inputs: Sequence[Any], inputs_tiles: Sequence[Sequenc
 
 
 def tile_constant_replicated_prim(data: np.ndarray, tiles: Sequence[int]) -> np.ndarray:
-    """Returns a copy of a known array for each tile."""
+    """Returns a copy of a constant array for each tile."""
     return np.stack([data] * len(tiles))
 
 
 def tile_constant_sharded_prim(data: np.ndarray, tiles: Sequence[int]) -> np.ndarray:
-    """Returns a known array with a row for each tile."""
+    """Returns a constant array with a row for each tile."""
     require(data.shape[0] == len(tiles), "give one row for each tile")
     return data

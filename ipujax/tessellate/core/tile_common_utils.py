@@ -25,12 +25,12 @@ _TYPE_OF_DTYPE = {dtype: kind for kind, (dtype, _) in _TYPES.items()}
 
 
 def from_numpy_dtype_to_ipu_type(v: Any) -> IpuType:
-    """Returns the IPU's element type for NumPy's; its own as it is."""
+    """Returns the IPU's element type for NumPy's, or for its own."""
     return v if isinstance(v, IpuType) else _TYPE_OF_DTYPE[np.dtype(v)]
 
 
 def from_ipu_type_to_numpy_dtype(v: Any) -> np.dtype:
-    """Returns NumPy's element type for the IPU's; its own as it is."""
+    """Returns NumPy's element type for the IPU's, or for its own."""
     return _TYPES[v][0] if isinstance(v, IpuType) else np.dtype(v)
 
 
@@ -40,5 +40,5 @@ def get_ipu_type_name(v: Any) -> str:
 
 
 def make_ipu_shaped_array(shape: Sequence[int], dtype: Any) -> IpuShapedArray:
-    """Returns a shape and an element type as the IPU has them."""
+    """Returns the IPU's description of a shape and an element type."""
     return IpuShapedArray(list(shape), from_numpy_dtype_to_ipu_type(dtype))

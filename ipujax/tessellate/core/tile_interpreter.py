@@ -1,4 +1,4 @@
-"""Primitives on tiles: made, registered, and mapped."""
+"""Primitives on tiles: their creation, registration and mapping."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REGISTRY: dict[str, tuple[Any, Translation]] = {}
 
 
 def register_ipu_tile_primitive(primitive: Any, translation: Translation) -> None:
-    """Lets `tile_map` take a primitive.
+    """Registers a primitive for `tile_map`.
 
     Args:
       primitive: the primitive.
@@ -48,7 +48,7 @@ def register_ipu_tile_primitive(primitive: Any, translation: Translation) -> Non
 
 
 def register_in_place(primitive: Any, translation: Translation) -> Any:
-    """Lets `tile_map` take a primitive that writes its result over its first operand.
+    """Registers a primitive for `tile_map` that writes its result over its first operand.
 
     Args:
       primitive: the one that does not.
@@ -64,7 +64,7 @@ def register_in_place(primitive: Any, translation: Translation) -> Any:
 
 
 def get_ipu_tile_primitive_translation(pname: str) -> tuple[Any, Translation]:
-    """Returns the primitive of a name, and what makes its vertex."""
+    """Returns the primitive of a name, and the function that describes its vertex."""
     return _REGISTRY[pname]
 
 
@@ -97,21 +97,21 @@ def tile_map(primitive: Any, *args: TileShardedArray, **kwargs: Any) -> Any:
         )
     all_tiles = [value.tiles for value in args]
     tiles = tuple(all_tiles[0] if kwargs.get("tiles") is None else kwargs["tiles"])
-    is_together = all(each_tiles == tiles for each_tiles in all_tiles)
+    is_together = all(other_tiles == tiles for other_tiles in all_tiles)
     require(is_together, f"operands of '{primitive.name}' on other tiles")
     translation = _REGISTRY[primitive.name][1]
     equation = translation(primitive, tiles, [value.tile_aval for value in args], attributes)
     results = _run(primitive, equation, [value.array for value in args], attributes)
-    on = tuple(equation.tiles)
+    result_tiles = tuple(equation.tiles)
     if not primitive.multiple_results:
-        return TileShardedArray(results[0], on)
-    return tuple(TileShardedArray(result, on) for result in results)
+        return TileShardedArray(results[0], result_tiles)
+    return tuple(TileShardedArray(result, result_tiles) for result in results)
 
 
 def _run(
     primitive: Any, equation: IpuTileMapEquation, arrays: Sequence[Any], attributes: dict[str, Any]
 ) -> Sequence[Any]:
-    """Returns the results, [tiles, ...]: of vertices, or of the host by itself."""
+    """Returns the results, [tiles, ...], of vertices in a program, or else of plain JAX."""
     is_on_ipu = runs_on_ipu(*arrays)
     if is_on_ipu and equation.gp_filename:
         return run_equation(equation, arrays)
@@ -147,24 +147,24 @@ def create_ipu_tile_primitive(
       inputs: the fields of the operands.
       outputs: the fields of the results; each with the number of the input whose shape it has, or
         a shape. A field that is an input too is read and written.
-      constants: fields whose elements are known: functions of the inputs' and outputs' shapes and
+      constants: fields with constant elements: functions of the inputs' and outputs' shapes and
         the parameters.
-      tmp_space: what the vertex's field `tmp` has the shape of: an input, or a shape.
+      tmp_space: the shape of the vertex's field `tmp`, or the number of the input that has it.
       gp_filename: the file in C++.
-      perf_estimate: the cycles of a vertex; 0 if nobody says.
+      perf_estimate: the cycles of a vertex; 0 for the default estimate.
     """
 
-    def shape_of(what: Any, avals: Avals) -> Any:
-        return avals[what] if isinstance(what, int) else what
+    def shape_of(input_or_shape: Any, avals: Avals) -> Any:
+        return avals[input_or_shape] if isinstance(input_or_shape, int) else input_or_shape
 
     def describe(avals: Avals, attributes: Mapping[str, Any]) -> tuple[Any, ...]:
-        results = {name: shape_of(what, avals) for name, what in outputs.items()}
-        known = {
+        results = {name: shape_of(output, avals) for name, output in outputs.items()}
+        constant_values = {
             name: make(list(avals), list(results.values()), attributes)
             for name, make in (constants or {}).items()
         }
         space = {} if tmp_space is None else {"tmp": shape_of(tmp_space, avals)}
-        return results, known, space, perf_estimate
+        return results, constant_values, space, perf_estimate
 
     p = _make_primitive(pname, vname, tuple(inputs), describe, gp_filename)
     p.multiple_results = len(outputs) > 1
@@ -227,7 +227,7 @@ def _make_primitive(
     describe: Callable[[Avals, Mapping[str, Any]], tuple[Any, ...]],
     gp_filename: str | None,
 ) -> Any:
-    """Makes a primitive; `describe` gives outputs, constants, temporaries and cycles."""
+    """Makes a primitive; `describe` returns its outputs, constants, temporaries and cycles."""
     p = Primitive(check.require_text(pname, "pname"))
     check.require_text(vname, "vname")
 
@@ -246,14 +246,16 @@ def _make_primitive(
         inouts = {name for name in inputs if name in outputs}
         types = {n: get_ipu_type_name(a.dtype) for n, a in zip(inputs, avals, strict=True)}
         integers, numbers = make_ipu_vertex_attributes(**(attributes or {}))
-        known = [make_ipu_vertex_constant_info(n, np.asarray(v)) for n, v in constants.items()]
+        constant_fields = [
+            make_ipu_vertex_constant_info(n, np.asarray(v)) for n, v in constants.items()
+        ]
         equation = IpuTileMapEquation(
             vname=vname.format(**types),
             pname=pname,
             tiles=tiles,
             inputs_info=[
                 *make_ipu_vertex_inputs(dict(zip(inputs, avals, strict=True)), inouts),
-                *known,
+                *constant_fields,
             ],
             outputs_info=make_ipu_vertex_outputs(outputs, inouts),
             attributes_i32=integers,

@@ -13,7 +13,7 @@ from ipujax.tessellate.exceptions import check
 
 @check.guard
 def ipu_cycle_count(*args: TileShardedArray, sync: bool = False) -> tuple[TileShardedArray, ...]:
-    """Reads the modelled clock when values are there.
+    """Reads the modelled clock as soon as values are ready.
 
     Args:
       *args: values on tiles, at least one.
@@ -24,9 +24,9 @@ def ipu_cycle_count(*args: TileShardedArray, sync: bool = False) -> tuple[TileSh
       since the function, or the body of a loop, began; 0 on a host.
     """
     del sync
-    tiles, *_ = [each.tiles for each in args]
+    tiles, *_ = [value.tiles for value in args]
     waited = tile_data_barrier(*args) if len(args) > 1 else args
-    if not runs_on_ipu(*(each.array for each in args)):
+    if not runs_on_ipu(*(value.array for value in args)):
         return (*waited, TileShardedArray(np.zeros((len(tiles), 2), np.uint32), tiles))
     (counts,) = run_superstep(
         lambda clock: [jnp.zeros((len(tiles), 2), jnp.uint32).at[:, 0].set(clock)],
@@ -40,5 +40,5 @@ ipu_hw_cycle_count = ipu_cycle_count
 
 
 def ipu_cycle_count_overhead() -> int:
-    """Returns what reading the clock takes: nothing, in the model."""
+    """Returns the cycles that a reading of the clock takes: 0 in the model."""
     return 0

@@ -1,4 +1,4 @@
-"""How primitives say which vertex computes them: descriptions of fields and plain values."""
+"""Descriptions of the vertices of primitives: their fields and plain values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ipujax.tessellate.older_jax import Primitive
 
 
 def primitive_clone(p: Any, name: str) -> Any:
-    """Returns a primitive of another name that computes what this one computes."""
+    """Returns a copy of a primitive with another name."""
     require(name != p.name, "the clone has the same name")
     clone = copy.copy(p)
     clone.name, clone.computes_as = name, getattr(p, "computes_as", p)
@@ -38,7 +38,7 @@ def primitive_clone(p: Any, name: str) -> Any:
 
 
 def primitive_has_impl(p: Any) -> bool:
-    """Returns whether a primitive says what it computes."""
+    """Returns whether a primitive has an implementation."""
     return not (inspect.ismethod(p.impl) and p.impl.__func__ is Primitive.impl)
 
 
@@ -82,7 +82,7 @@ def make_ipu_vertex_io_info(
 
 
 def make_ipu_vertex_constant_info(name: str, data: Any, vertex_dim2: int = 0) -> IpuVertexIOInfo:
-    """Describes a field whose elements are known."""
+    """Describes a field of constant elements."""
     data = np.asarray(data)
     kind = from_numpy_dtype_to_ipu_type(data.dtype)
     encoded = Base64Data(base64.b64encode(data.tobytes()).decode())
@@ -90,7 +90,7 @@ def make_ipu_vertex_constant_info(name: str, data: Any, vertex_dim2: int = 0) ->
 
 
 def decode_constant(info: IpuVertexIOInfo) -> np.ndarray:
-    """Returns the elements of a field that are known."""
+    """Returns the elements of a constant field."""
     raw = info.constant_data.to_bytes()
     return np.frombuffer(raw, _to_dtype(info.dtype)).reshape(info.shape)
 
@@ -108,6 +108,16 @@ def make_ipu_vertex_out_info(name: str, aval: Any, vertex_dim2: int = 0) -> IpuV
 def make_ipu_vertex_inout_info(name: str, aval: Any, vertex_dim2: int = 0) -> IpuVertexIOInfo:
     """Describes a field that is read and written."""
     return make_ipu_vertex_io_info(name, IpuVertexIOType.InOut, aval, vertex_dim2)
+
+
+def make_elementwise_fields(
+    p: Any, aval: Any, result: Any, input_name: str, inout_name: str
+) -> tuple[IpuVertexIOInfo, IpuVertexIOInfo]:
+    """Describes an elementwise vertex's first operand and its result: one field if in place."""
+    if primitive_num_inout_alias_args(p):
+        operand = make_ipu_vertex_inout_info(inout_name, aval)
+        return operand, make_ipu_vertex_inout_info(inout_name, result)
+    return make_ipu_vertex_in_info(input_name, aval), make_ipu_vertex_out_info("out", result)
 
 
 def make_ipu_vertex_inputs(
@@ -142,7 +152,7 @@ def _describe(
 def make_ipu_vertex_attributes(
     **kwargs: Any,
 ) -> tuple[list[IpuVertexAttributeI32], list[IpuVertexAttributeF32]]:
-    """Describes plain fields: those that are integers, and those that are other numbers.
+    """Describes plain fields: integers, and floating-point numbers.
 
     Raises:
       TypeError: something else.

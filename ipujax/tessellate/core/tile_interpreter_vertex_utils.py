@@ -1,4 +1,4 @@
-"""How the elements of a vector are dealt out to the threads of a tile."""
+"""The distribution of a vector's elements over the threads of a tile."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ def make_num_elements_per_worker(N: int, num_workers: int) -> np.ndarray:
 def _deal_grains(
     size: int, vector_size: int, num_workers: int, grain_size: int | None, overlaps: bool
 ) -> tuple[np.ndarray, int]:
-    """Returns the grains of each worker, the last of which has the rest, and vectors of a grain."""
+    """Returns the number of grains of each worker, and of vectors in a grain."""
     grain_size = grain_size or vector_size
     require(size % 2 == 0, "the size is odd")
     require(grain_size % vector_size == 0, "a grain is no whole number of vectors")
     require(size >= grain_size, f"the size is less than a grain of {grain_size}")
     require(overlaps or size % grain_size == 0, f"the size is no multiple of a grain, {grain_size}")
-    each = math.ceil(size / (grain_size * num_workers))
-    full = size // (grain_size * each)
+    grains_per_worker = math.ceil(size / (grain_size * num_workers))
+    full_workers = size // (grain_size * grains_per_worker)
     grains = np.zeros(num_workers, np.int64)
-    grains[:full] = each
-    if full < num_workers:
-        grains[full] = math.ceil((size - full * each * grain_size) / grain_size)
+    grains[:full_workers] = grains_per_worker
+    if full_workers < num_workers:
+        grains[full_workers] = math.ceil(
+            (size - full_workers * grains_per_worker * grain_size) / grain_size
+        )
     return grains, grain_size // vector_size
 
 

@@ -1,4 +1,4 @@
-"""Primitives whose vertex is described by shapes alone."""
+"""Primitives whose vertices are described by shapes alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Check = Callable[[Sequence[Any], Mapping[str, Any]], None]
 def register_described(
     primitive: Any, vertex: str, check: Check | None = None, cycles: int = 0
 ) -> Any:
-    """Lets `tile_map` take a primitive that JAX computes.
+    """Registers a primitive of JAX for `tile_map`.
 
     Args:
       primitive: the primitive.

@@ -1,4 +1,4 @@
-"""Arrays made and reinterpreted on tiles."""
+"""The creation and reinterpretation of arrays on tiles."""
 
 from __future__ import annotations
 

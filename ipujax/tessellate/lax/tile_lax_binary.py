@@ -18,6 +18,7 @@ from ipujax.tessellate.core.tile_interpreter import (
 )
 from ipujax.tessellate.core.tile_interpreter_primitives import (
     IpuTileMapEquation,
+    make_elementwise_fields,
     make_ipu_vertex_attributes,
     make_ipu_vertex_in_info,
     make_ipu_vertex_inout_info,
@@ -67,21 +68,18 @@ def ipu_binary_primitive_translation(
 ) -> IpuTileMapEquation:
     """Describes the vertex of a function of two arrays."""
     del attributes
-    left, right = inavals
+    left_aval, right_aval = inavals
     name = p.name.removesuffix("_inplace")
     is_in_place = primitive_num_inout_alias_args(p) > 0
-    result = jax.ShapeDtypeStruct(left.shape, bool if name in _COMPARISONS else left.dtype)
-    if is_in_place:
-        first, written = make_ipu_vertex_inout_info("in1Out", left), "in1Out"
-    else:
-        first, written = make_ipu_vertex_in_info("in1", left), "out"
-    describe = make_ipu_vertex_inout_info if is_in_place else make_ipu_vertex_out_info
+    dtype = bool if name in _COMPARISONS else left_aval.dtype
+    result = jax.ShapeDtypeStruct(left_aval.shape, dtype)
+    first, output = make_elementwise_fields(p, left_aval, result, "in1", "in1Out")
     return IpuTileMapEquation(
-        vname=make_binary1d_vertex_fullname(_OPERATIONS[name], left.dtype, is_in_place),
+        vname=make_binary1d_vertex_fullname(_OPERATIONS[name], left_aval.dtype, is_in_place),
         pname=p.name,
         tiles=tiles,
-        inputs_info=[first, make_ipu_vertex_in_info("in2", right)],
-        outputs_info=[describe(written, result)],
+        inputs_info=[first, make_ipu_vertex_in_info("in2", right_aval)],
+        outputs_info=[output],
     )
 
 
@@ -101,7 +99,7 @@ rem_inplace_p = _in_place(lax.rem_p)
 sub_inplace_p = _in_place(lax.sub_p)
 
 
-def _scaled(name: str, vertex: str, sign: int) -> Any:
+def _make_scaled_addition(name: str, vertex: str, sign: int) -> Any:
     """Makes a primitive `a + sign * scale * b`, with the cycles of PopLibs' vertex."""
     p = Primitive(name)
     p.def_impl(lambda a, b, scale: a + sign * scale * b)
@@ -138,16 +136,18 @@ def _scaled(name: str, vertex: str, sign: int) -> Any:
     return p
 
 
-scaled_add_p = _scaled("scaled_add", "ScaledAddSupervisor", 1)
-scaled_sub_p = _scaled("scaled_sub", "ScaledSubtractSupervisor", -1)
+scaled_add_p = _make_scaled_addition("scaled_add", "ScaledAddSupervisor", 1)
+scaled_sub_p = _make_scaled_addition("scaled_sub", "ScaledSubtractSupervisor", -1)
 
 
-def _register_ternary(primitive: Any, vertex: str, fields: Sequence[str], typed_by: int) -> None:
+def _register_ternary(
+    primitive: Any, vertex: str, fields: Sequence[str], result_operand: int
+) -> None:
     def translate(
         p: Any, tiles: Sequence[int], inavals: Sequence[Any], attributes: Mapping[str, Any]
     ) -> IpuTileMapEquation:
         del attributes
-        result = inavals[typed_by]
+        result = inavals[result_operand]
         require(len({aval.shape for aval in inavals}) == 1, f"shapes of '{p.name}' differ")
         pairs = zip(fields, inavals, strict=True)
         return IpuTileMapEquation(

@@ -10,7 +10,7 @@ from ipujax.tessellate.lax.described import register_described
 
 
 class IpuConvVertexType(enum.Enum):
-    """Which vertex of PopLibs a product may ask for, by `ipu_vertex_type`; the model has one."""
+    """PopLibs' vertices for products, as `ipu_vertex_type` names them; the model has only one."""
 
     ConvPartialHMAC = 0
     ConvPartialVMAC = 1

@@ -24,7 +24,7 @@ _OPERATIONS = {
 def make_continuous_reduce_vertex_fullname(
     reduce_p: Any, partial_dtype: Any, out_dtype: Any, is_update: bool = False
 ) -> str:
-    """Returns the name of PopLibs' vertex for a reduction of elements that lie side by side."""
+    """Returns the name of PopLibs' vertex for a reduction of contiguous elements."""
     operation = f"popops::{_OPERATIONS[reduce_p.name]}"
     return make_ipu_vertex_name_templated(
         "popops::ContinuousReduce", operation, partial_dtype, out_dtype, is_update

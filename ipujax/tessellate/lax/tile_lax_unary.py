@@ -18,8 +18,8 @@ from ipujax.tessellate.core.tile_interpreter import (
 )
 from ipujax.tessellate.core.tile_interpreter_primitives import (
     IpuTileMapEquation,
+    make_elementwise_fields,
     make_ipu_vertex_in_info,
-    make_ipu_vertex_inout_info,
     make_ipu_vertex_name_templated,
     make_ipu_vertex_out_info,
     primitive_num_inout_alias_args,
@@ -71,17 +71,13 @@ def ipu_unary_primitive_translation(
     is_in_place = primitive_num_inout_alias_args(p) > 0
     operation = _OPERATIONS[p.name.removesuffix("_inplace")]
     result = jax.ShapeDtypeStruct(aval.shape, bool if operation == "IS_FINITE" else aval.dtype)
-    describe = make_ipu_vertex_inout_info if is_in_place else make_ipu_vertex_out_info
+    operand, output = make_elementwise_fields(p, aval, result, "in", "inOut")
     return IpuTileMapEquation(
         vname=make_unary1d_vertex_fullname(operation, aval.dtype, is_in_place),
         pname=p.name,
         tiles=tiles,
-        inputs_info=[
-            make_ipu_vertex_inout_info("inOut", aval)
-            if is_in_place
-            else make_ipu_vertex_in_info("in", aval)
-        ],
-        outputs_info=[describe("inOut" if is_in_place else "out", result)],
+        inputs_info=[operand],
+        outputs_info=[output],
     )
 
 

@@ -1,4 +1,4 @@
-"""Random numbers on tiles: JAX's, not the chip's, others in each call and each run."""
+"""Random numbers on tiles: JAX's and not the chip's, different in each call and each run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CALLS = itertools.count()  # on a host, where no device has a seed
 def _draw(
     tiles: Sequence[int], dtype: Any, draw: Callable[[jax.Array, Any], jax.Array], name: str
 ) -> TileShardedArray:
-    """Returns what `draw` makes of a key and a type, on each tile, in the type that is asked for.
+    """Returns random numbers of a type on each tile, drawn from a key by `draw`.
 
     Elements are drawn as float32 where they are of another floating-point type.
     """
@@ -81,10 +81,10 @@ def tile_random_normal(
 
 
 def tile_get_hw_seeds(tiles: Sequence[int]) -> NoReturn:
-    """Refuses: random numbers are JAX's, and tiles have no state of their own."""
+    """Raises an error: random numbers are JAX's, and tiles have no state of their own."""
     raise NotImplementedError("tile_get_hw_seeds is left out: tiles have no seeds of their own")
 
 
 def tile_set_hw_seeds(seeds: TileShardedArray) -> NoReturn:
-    """Refuses, as `tile_get_hw_seeds` does."""
+    """Raises an error, as `tile_get_hw_seeds` does."""
     raise NotImplementedError("tile_set_hw_seeds is left out: tiles have no seeds of their own")

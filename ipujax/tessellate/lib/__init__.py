@@ -1,1 +1,1 @@
-"""What the original's compiled library is asked for: descriptions of vertices, as data."""
+"""The data of TessellateIPU's compiled library: descriptions of vertices."""

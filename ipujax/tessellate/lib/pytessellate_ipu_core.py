@@ -13,7 +13,7 @@ from ipujax.tessellate.lib.json_data import JsonData
 
 
 class IpuType(enum.Enum):
-    """An element type, with the original's number."""
+    """An element type, with TessellateIPU's number."""
 
     BOOL = 1
     CHAR = 2
@@ -57,7 +57,7 @@ class Base64Data(JsonData):
 
     @classmethod
     def from_decoded_data(cls, data: str | bytes) -> Self:
-        """Returns what holds a text, or bytes."""
+        """Returns the object for a text, or bytes."""
         raw = data.encode() if isinstance(data, str) else data
         return cls(base64.b64encode(raw).decode())
 
@@ -67,7 +67,7 @@ class Base64Data(JsonData):
         return self.to_bytes().decode()
 
     def to_bytes(self) -> bytes:
-        """Returns what it holds."""
+        """Returns the bytes."""
         return base64.b64decode(self.encoded_data)
 
     @property
@@ -81,7 +81,7 @@ class Base64Data(JsonData):
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """Returns the object of what `to_json` gave."""
+        """Returns the object that the result of `to_json` describes."""
         return cls(**(data or {}))
 
 
@@ -164,7 +164,7 @@ class IpuVertexIOInfo(JsonData):
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """Returns the object of what `to_json` gave."""
+        """Returns the object that the result of `to_json` describes."""
         aval = IpuShapedArray.from_json(data["aval"])
         constant = Base64Data.from_json(data["constant_data"])
         info = cls(data["name"], data["iotype"], aval.shape, aval.dtype, 0, constant)
@@ -184,13 +184,13 @@ class IpuVertexIOInfo(JsonData):
 
     @property
     def is_constant_input(self) -> bool:
-        """True if the elements of the field are known."""
+        """True if the field's elements are constant."""
         return not self.constant_data.is_empty
 
 
 @dc.dataclass
 class IpuTileMapEquation(JsonData):
-    """A vertex type, what its fields are, and the tiles that it runs on.
+    """A vertex type, its fields, and the tiles that it runs on.
 
     Attributes:
       vname: the class.
@@ -225,27 +225,27 @@ class IpuTileMapEquation(JsonData):
 
     @property
     def num_inputs(self) -> int:
-        """The operands, constants included."""
+        """The number of operands, with constants."""
         return len(self.inputs_info)
 
     @property
     def num_outputs(self) -> int:
-        """The results."""
+        """The number of results."""
         return len(self.outputs_info)
 
     @property
     def num_inouts(self) -> int:
-        """The fields that are both."""
+        """The number of fields that are operands and results."""
         return sum(info.iotype is IpuVertexIOType.InOut for info in self.inputs_info)
 
     @property
     def use_tmp_space(self) -> bool:
-        """True if there is a field that `compute` writes for itself."""
+        """True if the vertex has a temporary field, for itself alone."""
         return bool(self.tmp_space_name)
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """Returns the object of what `to_json` gave."""
+        """Returns the object that the result of `to_json` describes."""
         kinds: dict[str, type[JsonData]] = {
             "inputs_info": IpuVertexIOInfo,
             "outputs_info": IpuVertexIOInfo,
@@ -253,7 +253,7 @@ class IpuTileMapEquation(JsonData):
             "attributes_f32": IpuVertexAttributeF32,
         }
         read: dict[str, Any] = {
-            name: [kind.from_json(each) for each in data[name]] for name, kind in kinds.items()
+            name: [kind.from_json(item) for item in data[name]] for name, kind in kinds.items()
         }
         read["tmp_space_aval"] = IpuShapedArray.from_json(data["tmp_space_aval"])
         return cls(**{**data, **read})

@@ -1,4 +1,4 @@
-"""A number of the original's compiled library."""
+"""The constant of TessellateIPU's compiled library that scripts read."""
 
 TileMapMaxInOutAliasingArgs = 4
 """The most fields of a vertex that are read and written."""

@@ -84,16 +84,19 @@ def _rotate_all_pairs(
     placed = tile_constant_sharded(pairs, tiles)
     halves = [[tile_gather(x, pairs[:, n].tolist(), tiles) for n in range(2)] for x in (a, vt)]
     cs = tile_map(jacobi_sym_schur2_p, placed, *halves[0])
-    a_half, vt_half = (tile_map(jacobi_rotate_columns_p, cs, *each) for each in halves)
+    a_half, vt_half = (tile_map(jacobi_rotate_columns_p, cs, *columns) for columns in halves)
     all_pairs, all_cs = (tile_put_replicated(x, tiles) for x in (pairs, cs.array))
     a_half = tile_map(jacobi_rotate_rows_p, all_pairs, all_cs, *a_half)
-    places = np.argsort(pairs.T.reshape(-1)).tolist()
-    joined = [TileShardedArray.concatenate(each) for each in (a_half, vt_half)]
-    return tile_gather(joined[0], places, a.tiles), tile_gather(joined[1], places, vt.tiles)
+    column_order = np.argsort(pairs.T.reshape(-1)).tolist()
+    a_columns, vt_columns = map(TileShardedArray.concatenate, (a_half, vt_half))
+    return (
+        tile_gather(a_columns, column_order, a.tiles),
+        tile_gather(vt_columns, column_order, vt.tiles),
+    )
 
 
 def ipu_jacobi_eigh(x: Any, num_iters: int = 1) -> tuple[Any, Any]:
-    """Makes a symmetric matrix diagonal.
+    """Diagonalizes a symmetric matrix.
 
     Args:
       x: float32 [N, N], N even and at most 1 024.
@@ -126,7 +129,7 @@ def ipu_eigh(
     sort_eigenvalues: bool = True,
     num_iters: int = 1,
 ) -> tuple[Any, Any]:
-    """Finds eigenvectors and eigenvalues of a symmetric matrix.
+    """Returns the eigenvectors and eigenvalues of a symmetric matrix.
 
     Args:
       x: float32 [N, N], N even.

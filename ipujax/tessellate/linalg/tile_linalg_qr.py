@@ -89,7 +89,7 @@ def ipu_qr_iterations(
 
 
 def reflect_rows(rows: TileShardedArray, v: Any, scale: Any) -> TileShardedArray:
-    """Returns rows less their part along v, twice."""
+    """Returns rows reflected at the hyperplane normal to v."""
     on_tiles, scales = (tile_put_replicated(value, rows.tiles) for value in (v, scale))
     partials = tile_map(dot_product1d_p, on_tiles, rows)
     along = tile_map(jax.lax.reduce_sum_p, partials, axes=(0,)).tile_reshape((1,))

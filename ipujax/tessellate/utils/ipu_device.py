@@ -1,4 +1,4 @@
-"""The IPU as a JAX device of the original's time."""
+"""The IPU as a JAX device, as TessellateIPU's version of JAX had it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class IpuDevice:
 
 @functools.cache
 def ipu_devices() -> list[IpuDevice]:
-    """Returns the devices that `jax.devices("ipu")` gives: one."""
+    """Returns the devices of `jax.devices("ipu")`: one."""
     target = IPUModel().createDevice().getTarget()
     return [IpuDevice(0, target.getNumTiles(), target.getNumWorkerContexts())]
 
