@@ -14,7 +14,11 @@ from jax import lax
 
 import ipujax as ipu
 from ipujax.errors import PipelineError
-from ipujax.pipelines.automatic_stages import balance, balance_with_equal_layers
+from ipujax.pipelines.automatic_stages import (
+    balance,
+    balance_with_equal_layers,
+    balance_with_whole_parameters,
+)
 from ipujax.pipelining_ops import value_and_grad
 from tests.ipujax.feeding import configure
 from tests.ipujax.staged_models import WIDTH, squared_error, xy
@@ -66,6 +70,62 @@ def test_layers_are_shared_evenly_where_that_costs_little(
     assert tuple(starts) in every
     assert costliest(starts) == (even if even <= 1.5 * cheapest else cheapest)
     assert is_even(starts) or even > 1.5 * cheapest
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=7), st.data())
+def test_parameters_stay_whole_where_that_costs_little(
+    segments: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    costs, split = (list(column) for column in zip(*segments, strict=True))
+    split[0], parts = 0, data.draw(st.integers(1, len(costs)))
+
+    def costliest(starts: Any) -> int:
+        ends = (*starts[1:], len(costs))
+        return max(sum(costs[a:b]) for a, b in zip(starts, ends, strict=True))
+
+    every = [(0, *rest) for rest in itertools.combinations(range(1, len(costs)), parts - 1)]
+    cheapest = min(map(costliest, every))
+    within = [starts for starts in every if costliest(starts) <= 1.25 * cheapest]
+    freely = balance(costs, parts)
+    starts = balance_with_whole_parameters(costs, split, 20, parts)
+    splits = [sum(split[start] for start in each) for each in (starts, freely, *within)]
+    costlier = costliest(starts) / cheapest - 1
+    assert starts == freely or (
+        splits[0] == min(splits) and costlier <= (splits[1] - splits[0]) / 20
+    )
+    least = min((s, costliest(each)) for s, each in zip(splits[2:], within, strict=True))
+    is_worth_it = least[0] < splits[1] and least[1] / cheapest - 1 <= (splits[1] - least[0]) / 20
+    assert (splits[0], costliest(starts)) == least or not is_worth_it
+
+
+def two_layers_over_time(params: Any, batch: Any) -> Any:
+    """A recurrent layer that reads rows one by one, and one that writes fewer."""
+
+    def layer(weights: Any) -> Any:
+        def step(state: Any, row: Any) -> Any:
+            state = jnp.tanh(state @ weights["h"] + row @ weights["x"])
+            return state, state
+
+        return step
+
+    x = batch["x"].reshape(-1, 2, WIDTH // 2).transpose(1, 0, 2)
+    x = jnp.concatenate([x, 2 * x, 3 * x])
+    state, _ = lax.scan(layer(params["encoder"]), jnp.zeros((x.shape[1], WIDTH)), x)
+    _, rows = lax.scan(layer(params["decoder"]), state, x[:4])
+    return squared_error(rows[-1], batch)
+
+
+def test_each_recurrent_layer_stays_on_one_ipu() -> None:
+    weights = {"h": normal(1, WIDTH, WIDTH) / 3, "x": normal(2, WIDTH // 2, WIDTH) / 3}
+    params, batch = {"encoder": weights, "decoder": weights}, xy(8)
+    configure(2)
+    grad_fn = value_and_grad(two_layers_over_time, micro_batches=2, stages=2)
+    text = ipu.compile(grad_fn).lower(params, batch).as_text()
+    sums = [line for line in text.splitlines() if f"float32[{WIDTH},{WIDTH}]" in line]
+    assert [line.split(":")[0].strip() for line in sums if "carry" in line] == [
+        "carry ipu 0",
+        "carry ipu 1",
+    ]
 
 
 def layers() -> Any:
