@@ -14,11 +14,7 @@ from jax import lax
 
 import ipujax as ipu
 from ipujax.errors import PipelineError
-from ipujax.pipelines.automatic_stages import (
-    balance,
-    balance_with_equal_layers,
-    balance_with_whole_parameters,
-)
+from ipujax.pipelines import automatic_stages
 from ipujax.pipelining_ops import value_and_grad
 from tests.ipujax.feeding import configure
 from tests.ipujax.staged_models import WIDTH, squared_error, xy
@@ -36,7 +32,7 @@ def test_the_costliest_part_costs_least(costs: list[int], data: st.DataObject) -
         return max(sum(costs[a:b]) for a, b in zip(starts, ends, strict=True))
 
     every = [(0, *rest) for rest in itertools.combinations(range(1, len(costs)), parts - 1)]
-    starts = balance(costs, parts)
+    starts = automatic_stages.balance(costs, parts)
     assert tuple(starts) in every
     assert costliest(starts) == min(map(costliest, every))
 
@@ -66,7 +62,7 @@ def test_layers_are_shared_evenly_where_that_costs_little(
     every = [(0, *rest) for rest in itertools.combinations(range(1, len(costs)), parts - 1)]
     cheapest = min(map(costliest, every))
     even = min((costliest(starts) for starts in every if is_even(starts)), default=1e9)
-    starts = balance_with_equal_layers(costs, numbers, parts)
+    starts = automatic_stages.balance_with_equal_layers(costs, numbers, parts)
     assert tuple(starts) in every
     assert costliest(starts) == (even if even <= 1.5 * cheapest else cheapest)
     assert is_even(starts) or even > 1.5 * cheapest
@@ -86,8 +82,8 @@ def test_parameters_stay_whole_where_that_costs_little(
     every = [(0, *rest) for rest in itertools.combinations(range(1, len(costs)), parts - 1)]
     cheapest = min(map(costliest, every))
     within = [starts for starts in every if costliest(starts) <= 1.25 * cheapest]
-    freely = balance(costs, parts)
-    starts = balance_with_whole_parameters(costs, split, 20, parts)
+    freely = automatic_stages.balance(costs, parts)
+    starts = automatic_stages.balance_with_whole_parameters(costs, split, 20, parts)
     splits = [sum(split[start] for start in each) for each in (starts, freely, *within)]
     costlier = costliest(starts) / cheapest - 1
     assert starts == freely or (
