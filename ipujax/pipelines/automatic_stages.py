@@ -53,11 +53,7 @@ def _starts_of_stages(
     """Returns the steps at which the stages begin."""
     count = stages if isinstance(stages, int) else len(stages) + 1
     if count > len(segments):
-        raise check.value_error(
-            f"`{function.name}` cannot be cut into {count} stages: it has {len(segments)} parts "
-            "between its products (matrix products, convolutions, iterations over layers)",
-            f"ask for at most {len(segments)} stages, or mark them with ipu.scopes.pipeline_stage",
-        )
+        raise _too_few_segments_error(function, count, len(segments))
     if isinstance(stages, int):
         cycles = _cycles_of_segments(function.closed.jaxpr, steps, segments)
         if layers := _segments_of_layers(steps, segments):
@@ -74,6 +70,32 @@ def _starts_of_stages(
             "give the segments at which the stages after the first begin, in ascending order",
         )
     return [segments[i] for i in numbers]
+
+
+def _too_few_segments_error(function: TracedFunction, count: int, segments: int) -> Exception:
+    """Returns an error that says how many stages a function can have, and what hides products."""
+    fix = f"ask for at most {segments} stages, or mark them with ipu.scopes.pipeline_stage"
+    checkpoint = next((e for e in function.closed.jaxpr.eqns if _hides_products(e)), None)
+    if checkpoint is not None:
+        fix = (
+            "what jax.checkpoint is around is in one stage: put it around each layer instead "
+            "(flax: nn.remat of the block), or leave it out and say recompute=True"
+        )
+    return check.value_error(
+        f"`{function.name}` cannot be cut into {count} stages: it has {segments} "
+        f"part{'s' * (segments != 1)} between its products (matrix products, convolutions, "
+        "iterations over layers)",
+        fix,
+    )
+
+
+_CHECKPOINTS = ("checkpoint", "remat2")
+
+
+def _hides_products(eqn: jaxpr.JaxprEqn) -> bool:
+    """Returns whether a call of `jax.checkpoint` has products between which a cut might be."""
+    bodies = jaxpr.sub_jaxprs(eqn) if eqn.primitive.name in _CHECKPOINTS else ()
+    return any(sum(pipelines.has_product(inner) for inner in body.eqns) > 1 for body in bodies)
 
 
 # --- cycles ---------------------------------------------------------------------------------------

@@ -185,6 +185,12 @@ def test_more_stages_than_products_are_an_error() -> None:
         value_and_grad(unrolled_loss, micro_batches=2, stages=9)(layers(), xy())
 
 
+def test_a_checkpoint_around_all_layers_is_named() -> None:
+    step = value_and_grad(jax.checkpoint(unrolled_loss), micro_batches=2, stages=2)
+    with pytest.raises(PipelineError, match=r"it has 1 part (.|\n)*jax.checkpoint.*each layer"):
+        ipu.compile(step)(layers(), xy())
+
+
 def test_a_number_must_agree_with_the_marks() -> None:
     step = value_and_grad(mlp_loss, micro_batches=2, stages=3)
     with pytest.raises(
