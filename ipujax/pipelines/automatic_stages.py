@@ -19,6 +19,7 @@ from ipujax.pipelines.function_segments import Step, segment_function
 from ipujax.pipelines.segment_parameters import bytes_of_parameters
 from ipujax.pipelines.single_argument_checks import check
 from ipujax.pipelines.traced_function import TracedFunction
+from ipujax.system import get_logger
 from lowering import jaxpr, machine, pipelines, structure_key
 
 
@@ -36,6 +37,7 @@ def mark_stages(
     """
     function, steps, segments = segment_function(function)
     starts = _starts_of_stages(function, steps, segments, stages)
+    _log_stages_without_parameters(function, steps, starts)
     stage_of_step = np.searchsorted(starts, np.arange(len(steps)), side="right") - 1
     stages_of_eqn: dict[int, list[int]] = {}
     for step, stage in zip(steps, stage_of_step, strict=True):
@@ -87,6 +89,23 @@ def _too_few_segments_error(function: TracedFunction, count: int, segments: int)
         "iterations over layers)",
         fix,
     )
+
+
+def _log_stages_without_parameters(
+    function: TracedFunction, steps: Sequence[Step], starts: Sequence[int]
+) -> None:
+    """Logs which stages read only parameters of stages before them, so that they keep no state."""
+    ends = (*starts[1:], len(steps))
+    parts = [steps[a:b] for a, b in zip(starts, ends, strict=True)]
+    sizes, tied = bytes_of_parameters(function, parts)
+    borrowers = sorted({last for _, last, _ in tied if not sizes[last]})
+    if borrowers:
+        get_logger().info(
+            "`%s` is cut within a layer: all parameters of the stages %s are those of stages "
+            "before them, whose IPUs keep them and send them with each micro-batch",
+            function.name,
+            ", ".join(map(str, borrowers)),
+        )
 
 
 _CHECKPOINTS = ("checkpoint", "remat2")

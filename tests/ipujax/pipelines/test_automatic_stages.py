@@ -124,6 +124,15 @@ def test_each_recurrent_layer_stays_on_one_ipu() -> None:
     ]
 
 
+def test_stages_that_keep_no_parameters_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    weights = {"h": normal(1, WIDTH, WIDTH) / 3, "x": normal(2, WIDTH // 2, WIDTH) / 3}
+    configure(4)
+    grad_fn = value_and_grad(two_layers_over_time, micro_batches=2, stages=4)
+    ipu.compile(grad_fn).lower({"encoder": weights, "decoder": weights}, xy(8))
+    (message,) = {text for text in caplog.messages if "cut within a layer" in text}
+    assert "all parameters of the stages 1, 3 are" in message
+
+
 def layers() -> Any:
     weights = {"w": normal(2, LAYERS, WIDTH, WIDTH) / 3, "b": normal(3, LAYERS, WIDTH)}
     return {"in": normal(1, WIDTH, WIDTH) / 3, "layers": weights}
