@@ -2,40 +2,25 @@
 
 The function is cut between its products and its lookups in tables of parameters, where the fewest
 bytes pass. A `lax.scan` over stacked layers is cut between its iterations: it becomes one scan per
-stage, over a slice of the layers.
+stage, over a slice of the layers. A parameter that several segments read, as the weights of a
+recurrent layer, is kept in one stage where that costs little.
 """
 
 from __future__ import annotations
 
 import dataclasses as dc
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ipujax.pipelines.micro_batch_arguments import Role
+from ipujax.pipelines.function_segments import Step, segment_function
+from ipujax.pipelines.segment_parameters import bytes_of_parameters
 from ipujax.pipelines.single_argument_checks import check
 from ipujax.pipelines.traced_function import TracedFunction
-from lowering import jaxpr, machine, pipelines, size_in_bytes, structure_key
-
-
-@dc.dataclass(frozen=True, eq=False)
-class Step:
-    """An equation, or one iteration of a scan over layers, that belongs to a stage as a whole.
-
-    Attributes:
-      eqn: the equation.
-      iteration: the number of the iteration; None for an equation that is not cut.
-      bytes_after: the bytes that pass to later steps if the function is cut after it.
-      is_product: whether it is a product, or a lookup in a table of parameters.
-      may_end: whether a segment may end with it.
-    """
-
-    eqn: jaxpr.JaxprEqn
-    iteration: int | None
-    bytes_after: int
-    is_product: bool
-    may_end: bool = True
+from ipujax.system import get_logger
+from lowering import jaxpr, machine, pipelines, structure_key
 
 
 def mark_stages(
@@ -52,132 +37,13 @@ def mark_stages(
     """
     function, steps, segments = segment_function(function)
     starts = _starts_of_stages(function, steps, segments, stages)
+    _log_stages_without_parameters(function, steps, starts)
     stage_of_step = np.searchsorted(starts, np.arange(len(steps)), side="right") - 1
     stages_of_eqn: dict[int, list[int]] = {}
     for step, stage in zip(steps, stage_of_step, strict=True):
         stages_of_eqn.setdefault(id(step.eqn), []).append(int(stage))
     closed = pipelines.write_stage_marks(function.closed, stages_of_eqn)
     return dc.replace(function, closed=closed), len(segments)
-
-
-# --- steps and segments ---------------------------------------------------------------------------
-
-
-def segment_function(function: TracedFunction) -> tuple[TracedFunction, list[Step], list[int]]:
-    """Returns a function without calls of jitted ones, its steps, and where segments begin."""
-    function = inline_calls(function)
-    steps = list_steps(function, equations_of_stages(function))
-    return function, steps, list_segments(steps)
-
-
-def inline_calls(function: TracedFunction) -> TracedFunction:
-    """Returns a function without calls of jitted ones."""
-    return dc.replace(function, closed=pipelines.inline_jitted_calls(function.closed))
-
-
-def equations_of_stages(function: TracedFunction) -> list[jaxpr.JaxprEqn]:
-    """Lists what can be in a stage: equations that depend on parameters and the micro-batch."""
-    with_parameters, with_elements = _variables_with_parameters_and_elements(function)
-    return [
-        eqn
-        for eqn in function.closed.jaxpr.eqns
-        if not with_parameters.isdisjoint(eqn.outvars)
-        and (with_elements is None or not with_elements.isdisjoint(eqn.outvars))
-    ]
-
-
-def _variables_with_parameters_and_elements(
-    function: TracedFunction,
-) -> tuple[set[jaxpr.Var], set[jaxpr.Var] | None]:
-    """Returns the variables that depend on parameters, and those on elements of the micro-batch.
-
-    The second is None if no argument is split.
-    """
-    eqns, leaves = function.closed.jaxpr.eqns, function.leaves_by_variable()
-    parameters = [v for v, a in leaves.items() if a.role in (Role.DIFFERENTIATED, Role.WHOLE)]
-    elements = [v for v, a in leaves.items() if a.role in (Role.SPLIT, Role.FOLDED)]
-    with_elements = pipelines.variables_depending_on(eqns, elements) if elements else None
-    return pipelines.variables_depending_on(eqns, parameters), with_elements
-
-
-def list_steps(function: TracedFunction, eqns: Sequence[jaxpr.JaxprEqn]) -> list[Step]:
-    """Lists the steps of some equations of a function, with the bytes that pass behind each."""
-    with_parameters, with_elements = _variables_with_parameters_and_elements(function)
-    tables = with_parameters.difference(with_elements or ())
-    passing = pipelines.bytes_between_equations(eqns)
-    steps: list[Step] = []
-    for number, eqn in enumerate(eqns):
-        count = _number_of_layers(eqn)
-        is_product = pipelines.has_product(eqn) or _looks_up(eqn, tables)
-        if count is not None:
-            sizes = _list_bytes_between_iterations(eqns, number)
-            steps += [Step(eqn, i, size, is_product) for i, size in enumerate(sizes)]
-        last = None if count is None else count - 1
-        steps.append(Step(eqn, last, int(passing[number + 1]), is_product))
-    return steps
-
-
-def _looks_up(eqn: jaxpr.JaxprEqn, tables: set[jaxpr.Var]) -> bool:
-    """Returns whether an equation takes rows of a table, as an embedding does."""
-    return eqn.primitive.name == "gather" and eqn.invars[0] in tables
-
-
-def _number_of_layers(eqn: jaxpr.JaxprEqn) -> int | None:
-    """Returns the number of iterations of a scan over layers; None for any other equation."""
-    if eqn.primitive.name != "scan" or eqn.params["length"] < 2 or eqn.effects:
-        return None
-    num_consts, num_carry = jaxpr.count_scan_constants_and_variables(eqn)
-    has_layers = len(eqn.invars) > num_consts + num_carry
-    return eqn.params["length"] if has_layers and pipelines.has_product(eqn) else None
-
-
-def _list_bytes_between_iterations(eqns: Sequence[jaxpr.JaxprEqn], number: int) -> list[int]:
-    """Lists the bytes that pass each boundary between iterations of a scan, `eqns[number]`.
-
-    That is what it carries, and what equations before it compute that all iterations or equations
-    behind it read; of computed slices those to come, and of stacked results those made by then.
-    """
-    scan = eqns[number]
-    num_consts, num_carry = jaxpr.count_scan_constants_and_variables(scan)
-    first_slices, length = num_consts + num_carry, int(scan.params["length"])
-    computed_before = {v for eqn in eqns[:number] for v in eqn.outvars}
-    later = {*pipelines.unique_variables([a for eqn in eqns[number + 1 :] for a in eqn.invars])}
-    constants = pipelines.unique_variables(scan.invars[:num_consts])
-    whole_values = computed_before & later.union(constants)
-    slices = [
-        v for v in pipelines.unique_variables(scan.invars[first_slices:]) if v in computed_before
-    ]
-    constant = sum(
-        size_in_bytes(v.aval) for v in [*whole_values, *scan.invars[num_consts:first_slices]]
-    )
-    coming = sum(size_in_bytes(v.aval) for v in slices if v not in whole_values)
-    stacked = sum(size_in_bytes(v.aval) for v in scan.outvars[num_carry:] if v in later)
-    return [
-        constant + (coming * (length - done) + stacked * done) // length
-        for done in range(1, length)
-    ]
-
-
-def list_segments(steps: Sequence[Step]) -> list[int]:
-    """Returns the steps at which segments begin, the first of which is 0.
-
-    A segment ends between one product and the next, where the fewest bytes pass; of equal places
-    it is the last, since a nonlinearity belongs to the product before it.
-    """
-    starts, cheapest, has_product = [0], None, False
-    for number, step in enumerate(steps):
-        if step.is_product:
-            has_product = True
-            if cheapest is not None:
-                starts.append(cheapest + 1)
-                cheapest = None
-        if (
-            has_product
-            and step.may_end
-            and (cheapest is None or step.bytes_after <= steps[cheapest].bytes_after)
-        ):
-            cheapest = number
-    return starts
 
 
 def _starts_of_stages(
@@ -189,14 +55,14 @@ def _starts_of_stages(
     """Returns the steps at which the stages begin."""
     count = stages if isinstance(stages, int) else len(stages) + 1
     if count > len(segments):
-        raise check.value_error(
-            f"`{function.name}` cannot be cut into {count} stages: it has {len(segments)} parts "
-            "between its products (matrix products, convolutions, iterations over layers)",
-            f"ask for at most {len(segments)} stages, or mark them with ipu.scopes.pipeline_stage",
-        )
+        raise _too_few_segments_error(function, count, len(segments))
     if isinstance(stages, int):
         cycles = _cycles_of_segments(function.closed.jaxpr, steps, segments)
-        starts = balance_with_equal_layers(cycles, _segments_of_layers(steps, segments), stages)
+        if layers := _segments_of_layers(steps, segments):
+            starts = balance_with_equal_layers(cycles, layers, stages)
+        else:
+            split = _bytes_of_split_parameters(function, steps, segments)
+            starts = balance_with_whole_parameters(cycles, *split, stages)
         return [segments[i] for i in starts]
     numbers = [0, *stages]
     if sorted(set(numbers)) != numbers or numbers[-1] >= len(segments):
@@ -206,6 +72,49 @@ def _starts_of_stages(
             "give the segments at which the stages after the first begin, in ascending order",
         )
     return [segments[i] for i in numbers]
+
+
+def _too_few_segments_error(function: TracedFunction, count: int, segments: int) -> Exception:
+    """Returns an error that says how many stages a function can have, and what hides products."""
+    fix = f"ask for at most {segments} stages, or mark them with ipu.scopes.pipeline_stage"
+    checkpoint = next((e for e in function.closed.jaxpr.eqns if _hides_products(e)), None)
+    if checkpoint is not None:
+        fix = (
+            "what jax.checkpoint is around is in one stage: put it around each layer instead "
+            "(flax: nn.remat of the block), or leave it out and say recompute=True"
+        )
+    return check.value_error(
+        f"`{function.name}` cannot be cut into {count} stages: it has {segments} "
+        f"part{'s' * (segments != 1)} between its products (matrix products, convolutions, "
+        "iterations over layers)",
+        fix,
+    )
+
+
+def _log_stages_without_parameters(
+    function: TracedFunction, steps: Sequence[Step], starts: Sequence[int]
+) -> None:
+    """Logs which stages read only parameters of stages before them, so that they keep no state."""
+    ends = (*starts[1:], len(steps))
+    parts = [steps[a:b] for a, b in zip(starts, ends, strict=True)]
+    sizes, tied = bytes_of_parameters(function, parts)
+    borrowers = sorted({last for _, last, _ in tied if not sizes[last]})
+    if borrowers:
+        get_logger().info(
+            "`%s` is cut within a layer: all parameters of the stages %s are those of stages "
+            "before them, whose IPUs keep them and send them with each micro-batch",
+            function.name,
+            ", ".join(map(str, borrowers)),
+        )
+
+
+_CHECKPOINTS = ("checkpoint", "remat2")
+
+
+def _hides_products(eqn: jaxpr.JaxprEqn) -> bool:
+    """Returns whether a call of `jax.checkpoint` has products between which a cut might be."""
+    bodies = jaxpr.sub_jaxprs(eqn) if eqn.primitive.name in _CHECKPOINTS else ()
+    return any(sum(pipelines.has_product(inner) for inner in body.eqns) > 1 for body in bodies)
 
 
 # --- cycles ---------------------------------------------------------------------------------------
@@ -302,6 +211,74 @@ def _balance_around_layers(
     return [*starts, last_start, *behind_layers]
 
 
+def _bytes_of_split_parameters(
+    function: TracedFunction, steps: Sequence[Step], segments: Sequence[int]
+) -> tuple[list[int], int]:
+    """Returns, by segment, the bytes of parameters that a cut before it splits, and those of all.
+
+    A cut splits parameters that segments before and behind it read.
+    """
+    ends = (*segments[1:], len(steps))
+    parts = [steps[a:b] for a, b in zip(segments, ends, strict=True)]
+    sizes, tied = bytes_of_parameters(function, parts)
+    change = [0] * (len(segments) + 1)
+    for first, last, size in tied:
+        change[first + 1] += int(size)
+        change[last + 1] -= int(size)
+    return [*itertools.accumulate(change[:-1])], int(sum(sizes))
+
+
+_COST_OF_WHOLE_PARAMETERS = 1.25  # how much costlier the costliest part may be to split none
+
+
+def balance_with_whole_parameters(
+    costs: Sequence[float], split: Sequence[int], all_bytes: int, parts: int
+) -> list[int]:
+    """Returns where parts begin, so that cuts split few parameters if that costs little more.
+
+    A stage without parameters of its own waits for those of another, and holds no state. The
+    costliest part may be costlier by as large a share as the parameters that are not split then.
+
+    Args:
+      costs: of the segments.
+      split: the bytes of the parameters that a cut before each segment splits.
+      all_bytes: the bytes of all parameters.
+      parts: how many parts there are to be.
+    """
+    freely = balance(costs, parts)
+    cheapest = _costliest(costs, freely)
+    whole = _split_least(costs, split, parts, _COST_OF_WHOLE_PARAMETERS * cheapest)
+    saved = sum(split[start] for start in freely) - sum(split[start] for start in whole)
+    is_better = 0 < saved and _costliest(costs, whole) <= (1 + saved / all_bytes) * cheapest
+    return whole if is_better else freely
+
+
+def _split_least(
+    costs: Sequence[float], split: Sequence[int], parts: int, limit: float
+) -> list[int]:
+    """Returns where parts begin that cost at most `limit` each, and split the least.
+
+    Of those that split equally little, the costliest part costs least.
+    """
+    total = np.concatenate([[0.0], np.cumsum(costs)])
+    count = len(costs)
+    least, worst = (np.full(count + 1, np.inf) for _ in range(2))
+    least[0] = worst[0] = 0.0
+    choices: list[np.ndarray] = []
+    for part in range(parts):
+        next_least, next_worst = (np.full(count + 1, np.inf) for _ in range(2))
+        choice = np.zeros(count + 1, int)
+        for end in range(part + 1, count + 1):
+            loads = total[end] - total[:end]
+            splits = np.where(loads <= limit, least[:end] + split[:end], np.inf)
+            worsts = np.where(splits <= splits.min(), np.maximum(worst[:end], loads), np.inf)
+            choice[end] = int(worsts.argmin())
+            next_least[end], next_worst[end] = splits.min(), worsts.min()
+        choices.append(choice)
+        least, worst = next_least, next_worst
+    return _follow_choices(choices, count)
+
+
 def _costliest(costs: Sequence[float], starts: Sequence[int]) -> float:
     ends = (*starts[1:], len(costs))
     return max(sum(costs[start:end]) for start, end in zip(starts, ends, strict=True))
@@ -327,6 +304,11 @@ def balance(costs: Sequence[float], parts: int) -> list[int]:
             next_worst[end] = candidates[choice[end]]
         choices.append(choice)
         worst = next_worst
+    return _follow_choices(choices, count)
+
+
+def _follow_choices(choices: Sequence[np.ndarray], count: int) -> list[int]:
+    """Returns where parts begin, of the best beginning of each part by its end."""
     starts: list[int] = []
     end = count
     for choice in reversed(choices):

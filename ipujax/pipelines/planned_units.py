@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 from ipujax.ground import PlanError
-from ipujax.pipelines.automatic_stages import (
+from ipujax.pipelines.function_segments import (
     equations_of_stages,
     inline_calls,
     list_segments,

@@ -6,7 +6,8 @@ import dataclasses as dc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ipujax.ground import PipelineError, PlanError
-from ipujax.pipelines.automatic_stages import mark_stages, segment_function
+from ipujax.pipelines.automatic_stages import mark_stages
+from ipujax.pipelines.function_segments import segment_function
 from ipujax.pipelines.hoisted_slices import hoist_slices
 from ipujax.pipelines.micro_batch_arguments import (
     MicroBatchArguments,

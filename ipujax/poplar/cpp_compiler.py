@@ -22,10 +22,11 @@ from ipujax.poplar.exceptions import graph_program_compilation_error
 from ipujax.poplar.user_lines import user_line
 
 INCLUDE = Path(__file__).parent / "include"
-# No exceptions, as on the chip; short vectors are read through pointers to their elements.
+# No exceptions, as on the chip; short vectors are read through pointers to their elements. Programs
+# whose codelets are in the file of their host code tell the two apart by __POPC__.
 FLAGS = (
     "-std=c++17 -O2 -ftree-vectorize -fPIC -fno-strict-aliasing -fno-exceptions -ffp-contract=off "
-    "-w -fdiagnostics-color=never -fvisibility=hidden"
+    "-w -fdiagnostics-color=never -fvisibility=hidden -D__POPC__=1"
 ).split()
 _ALIGNMENT_CHECKS = ("-fsanitize=alignment", "-fno-sanitize-recover=alignment")
 _WIDE_ACCESS = re.compile(r"(?:float|half|u?char|u?short|u?int)[248]|reinterpret_cast|vector_size")

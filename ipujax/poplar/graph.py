@@ -26,6 +26,7 @@ from ipujax.poplar.graph_parts import (
     ComputeSet,
     FieldRef,
     Function,
+    OperationComputeSet,
     Variable,
     Vertex,
 )
@@ -338,6 +339,12 @@ class Graph(StreamsOfGraph):
         if check.require_instance(cs, ComputeSet, "cs").graph is not self.root:
             raise graph_object_creation_error(
                 f"compute set '{cs.name}' is of another graph", where=user_line()
+            )
+        if isinstance(cs, OperationComputeSet):
+            raise graph_object_creation_error(
+                f"compute set '{cs.name}' is one of PopLibs', which takes no other vertices",
+                where=user_line(),
+                fix="add a compute set of your own",
             )
         if callable(vertexType):
             self.addCodelets(vertexType)

@@ -55,6 +55,13 @@ class ComputeSet:
 
 
 @dc.dataclass(eq=False, slots=True)
+class OperationComputeSet(ComputeSet):
+    """A compute set of PopLibs' own vertices, which `Execute` runs as one operation."""
+
+    operation: Program = dc.field(kw_only=True)
+
+
+@dc.dataclass(eq=False, slots=True)
 class Vertex:
     """A vertex, as `addVertex` makes it: `vertex["field"]` is one of its fields.
 

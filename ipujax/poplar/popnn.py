@@ -15,15 +15,33 @@ from ipujax.poplar import popnn_gru as gru
 from ipujax.poplar import popnn_ln as ln
 from ipujax.poplar import popnn_lstm as lstm
 from ipujax.poplar import popnn_pooling as pooling
-from ipujax.poplar.exceptions import check, index_error
+from ipujax.poplar.exceptions import check
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.library_operations import add_elementwise, add_planned, read_title
 from ipujax.poplar.library_operations import addCodelets as addCodelets
+from ipujax.poplar.popnn_losses import (
+    CROSS_ENTROPY_LOSS,
+    SUM_SQUARED_LOSS,
+    LossType,
+    calcAccuracy,
+    calcLoss,
+)
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
-from ipujax.poplar.user_lines import user_line
 
-__all__ = ["bn", "gn", "gru", "ln", "lstm", "pooling"]
+__all__ = [
+    "CROSS_ENTROPY_LOSS",
+    "SUM_SQUARED_LOSS",
+    "LossType",
+    "bn",
+    "calcAccuracy",
+    "calcLoss",
+    "gn",
+    "gru",
+    "ln",
+    "lstm",
+    "pooling",
+]
 
 
 class NonLinearityType(enum.Enum):
@@ -156,56 +174,3 @@ def _require_type(value: Any) -> NonLinearityType:
 def _name_of(type: NonLinearityType) -> str:
     first_word, *later_words = type.name.lower().split("_")
     return first_word + "".join(word.title() for word in later_words)
-
-
-class LossType(enum.Enum):
-    """The kinds of losses: of numbers, or of probabilities with labels."""
-
-    SUM_SQUARED_LOSS = 0
-    CROSS_ENTROPY_LOSS = 1
-
-
-@check.guard
-def calcLoss(
-    graph: Graph,
-    modelOutputs: Tensor,
-    expected: Tensor,
-    loss: Tensor,
-    deltas: Tensor,
-    lossType: LossType,
-    *rest: Any,
-) -> Sequence:
-    """Returns a program that writes the loss of each row, and the gradients.
-
-    Args:
-      graph: the graph.
-      modelOutputs: [batch, classes]; of CROSS_ENTROPY_LOSS probabilities, as softmax gives them.
-      expected: [batch, classes], or labels [batch] of CROSS_ENTROPY_LOSS.
-      loss: [batch], which is written: half the sum of squares, or -log of the label's probability.
-      deltas: [batch, classes], which is written: the gradient of modelOutputs, or of what softmax
-        was of.
-      lossType: the loss.
-      *rest: a name and options, which change nothing.
-    """
-    check.require_instance(lossType, LossType, "lossType")
-    is_entropy = lossType is LossType.CROSS_ENTROPY_LOSS
-    expected_shape = modelOutputs.shape()[:1] if is_entropy else modelOutputs.shape()
-    if modelOutputs.rank() != 2 or expected.shape() != expected_shape:
-        raise index_error(
-            f"a loss of {modelOutputs} and {expected}",
-            where=user_line(),
-            fix="give [batch, classes] and as many numbers, or labels [batch]",
-        )
-
-    def compute(outputs: jax.Array, expected: jax.Array) -> tuple[jax.Array, jax.Array]:
-        if not is_entropy:
-            difference = outputs - expected
-            return 0.5 * jnp.square(difference).sum(-1), difference
-        labels = expected.astype(jnp.int32)
-        hits = jax.nn.one_hot(labels, outputs.shape[1], dtype=outputs.dtype)
-        picked = jnp.take_along_axis(outputs, labels[:, None], axis=1)[:, 0]
-        return -jnp.log(picked), outputs - hits
-
-    prog, title = Sequence(), read_title("calcLoss", rest)
-    add_planned(graph, prog, title, compute, [modelOutputs, expected], outs=[loss, deltas])
-    return prog

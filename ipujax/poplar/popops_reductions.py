@@ -14,6 +14,7 @@ from jax import lax
 from ipujax.poplar.element_types import BOOL, Type, type_of_dtype
 from ipujax.poplar.exceptions import check, index_error, type_error
 from ipujax.poplar.graph import Graph
+from ipujax.poplar.graph_parts import ComputeSet, OperationComputeSet
 from ipujax.poplar.library_operations import Operand, add_planned, read_title
 from ipujax.poplar.program import Sequence
 from ipujax.poplar.tensors import Tensor
@@ -126,7 +127,8 @@ def reduce(graph: Graph, in_: Tensor, *arguments: Any) -> Tensor:
       graph: the graph.
       in_: the tensor.
       *arguments: `dims, params, prog`, or `outType, dims, params, prog`; and a name, and options,
-        which change nothing. An `Operation` alone is good for `params`.
+        which change nothing. An `Operation` alone is good for `params`; a list instead of `prog`
+        takes the compute sets to execute.
 
     Raises:
       poplar_error: dimensions that the tensor does not have; an update without an output.
@@ -160,10 +162,13 @@ def reduceWithOutput(
     out: Tensor,
     dims: AbstractSequence[int],
     params: ReduceParams,
-    prog: Sequence,
+    prog: Sequence | list[ComputeSet],
     *rest: Any,
 ) -> None:
-    """Adds a reduction over dimensions, which is written to a tensor; a name may follow."""
+    """Adds a reduction over dimensions, which is written to a tensor; a name may follow.
+
+    Instead of a program, a list takes the compute sets to execute, one after the other.
+    """
     check.require_instance(out, Tensor, "out")
     _add(graph, in_, out.type, out, dims, params, prog, *rest)
 
@@ -207,7 +212,7 @@ def _add(
     out: Tensor | None,
     dims: AbstractSequence[int],
     params: ReduceParams,
-    prog: Sequence,
+    prog: Sequence | list[ComputeSet],
     *rest: Any,
 ) -> Tensor:
     check.require_instance(in_, Tensor, "in")
@@ -232,7 +237,11 @@ def _add(
         return lax.convert_element_type(result, type.dtype)
 
     name = read_title(f"reduce{params.op.name.title().replace('_', '')}", rest)
-    return add_planned(graph, prog, name, compute, [in_, *extra], outs=[out])[0]
+    sequence = Sequence() if isinstance(prog, list) else prog
+    result = add_planned(graph, sequence, name, compute, [in_, *extra], outs=[out])[0]
+    if isinstance(prog, list):
+        prog += [OperationComputeSet(name, graph.root, operation=each) for each in sequence.parts()]
+    return result
 
 
 def _default_dtype(op: Operation, tensor: Tensor) -> Any:

@@ -15,7 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.poplar.exceptions import check, graph_connection_error, index_error, type_error
-from ipujax.poplar.graph_parts import ComputeSet, DataStream, Function, RemoteBuffer
+from ipujax.poplar.graph_parts import (
+    ComputeSet,
+    DataStream,
+    Function,
+    OperationComputeSet,
+    RemoteBuffer,
+)
 from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.user_lines import user_line
 
@@ -72,6 +78,10 @@ class Sequence(Program):
 @check.guard
 class Execute(Program):
     """Runs the vertices of a compute set."""
+
+    def __new__(cls, cs: ComputeSet, debugContext: str = "") -> Any:
+        """Returns the operation of a compute set that PopLibs made, instead of an `Execute`."""
+        return cs.operation if isinstance(cs, OperationComputeSet) else super().__new__(cls)
 
     def __init__(self, cs: ComputeSet, debugContext: str = ""):
         self.where = user_line()

@@ -53,6 +53,11 @@ def returns_operand(node: torch.fx.Node) -> bool:
     return train is False or probability in (0, 0.0)
 
 
+def is_context(node: torch.fx.Node) -> bool:
+    """Returns whether a node computes a graph under a mode of gradients or of dtypes."""
+    return str(node.target) == "wrap_with_set_grad_enabled" or is_autocast(node)
+
+
 def is_without_gradient(node: torch.fx.Node) -> bool:
     """Returns whether a node computes a graph under `torch.no_grad()`."""
     return str(node.target) == "wrap_with_set_grad_enabled" and node.args[0] is False

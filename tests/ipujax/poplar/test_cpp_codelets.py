@@ -68,6 +68,32 @@ public:
 """
 
 
+def test_a_codelet_in_its_host_programs_file_reads_vectors_by_arrow() -> None:
+    text = """
+    #ifdef __POPC__
+    class Increment : public Vertex {
+    public:
+      Input<Vector<float>> x;
+      Output<Vector<float>> y;
+      Input<VectorList<float, VectorListLayout::DELTAN>> rows;
+      bool compute() {
+        for (unsigned i = 0; i < x->size(); i++) {
+          y[i] = x[i] + rows->size();
+        }
+        return y->size() == x->size();
+      }
+    };
+    #else
+    #include <poplar/Engine.hpp>
+    #endif
+    """
+    graph = make_graph(text)
+    x, rows = add_tensor(graph, f32([1, 2]), "x"), add_tensor(graph, np.ones((3, 2), f32), "rows")
+    y = add_tensor(graph, f32([0, 0]), "y")
+    engine = run_vertex(graph, "Increment", {"x": x, "y": y, "rows": rows})
+    np.testing.assert_array_equal(engine.readTensor("y"), [4, 5])
+
+
 def test_tutorial_3_sums_slices_on_four_tiles(tmp_path: Path) -> None:
     path = tmp_path / "tut3_codelets.cpp"
     path.write_text(HEAD + SUM)

@@ -190,6 +190,20 @@ def test_reductions_take_an_operation_or_what_is_in_braces() -> None:
         np.testing.assert_array_equal(got, wanted)
 
 
+def test_a_reduction_gives_compute_sets_to_execute() -> None:
+    graph, sets = make_graph(), list[poplar.ComputeSet]()
+    tensor = add_tensor(graph, VALUES, "t", 7)
+    out = add_tensor(graph, np.zeros(VALUES.shape[1], np.float32), "out", 3)
+    popops.reduceWithOutput(graph, tensor, out, [0], popops.Operation.ADD, sets, "sums")
+    total = popops.reduce(graph, tensor, FLOAT, [0, 1], popops.Operation.ADD, sets)
+    prog = program.Sequence([program.Execute(each) for each in sets])
+    got = run(graph, prog, out, total)
+    np.testing.assert_allclose(got[0], VALUES.sum(0), rtol=1e-6)
+    np.testing.assert_allclose(got[1], VALUES.sum(), rtol=1e-6)
+    with pytest.raises(poplar.graph_object_creation_error, match="PopLibs"):
+        graph.addVertex(sets[0], "Any")
+
+
 def test_padding_goes_by_dimension_number_tensor_and_type() -> None:
     graph, prog = make_graph(), program.Sequence()
     tensor = add_tensor(graph, VALUES, "t", 7)

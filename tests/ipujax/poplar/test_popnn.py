@@ -78,6 +78,34 @@ def test_losses_and_their_gradients_are_jaxs() -> None:
         np.testing.assert_allclose(delta, slope, rtol=1e-4, atol=1e-6)
 
 
+def test_right_answers_are_added_and_masked_rows_have_no_loss() -> None:
+    shares = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.2, 0.5, 0.3], [0.3, 0.3, 0.4]], f32)
+    masked = np.uint32(2**32 - 1)
+    labels = np.array([0, 2, 0, masked], np.uint32)
+    graph, prog = make_graph(), program.Sequence()
+    outputs, expected = (
+        add_tensor(graph, 2 * shares, "outputs"),
+        add_tensor(graph, labels, "labels"),
+    )
+    losses, deltas = add_tensor(graph, np.zeros(4, f32), "l"), add_tensor(graph, shares, "d")
+    right = add_tensor(graph, np.array([5], np.uint32), "right")
+    scales = [add_tensor(graph, np.array(n, f32), f"scale{n}") for n in (8.0, 2.0)]
+    arguments = (outputs, expected, losses, deltas, *scales, right)
+    prog.add(popnn.calcLoss(graph, *arguments, popnn.CROSS_ENTROPY_LOSS, "loss"))
+    squares = [add_tensor(graph, np.zeros(shape, f32), "s") for shape in ([4], [4, 3])]
+    prog.add(popnn.calcLoss(graph, outputs, expected, *squares, right, popnn.SUM_SQUARED_LOSS))
+
+    got = run(graph, prog, losses, deltas, right, squares[0])
+    hits = np.eye(4, 3, dtype=f32)[[0, 2, 0, 3]]
+    with_label = np.array([1, 1, 1, 0], f32)
+    np.testing.assert_allclose(got[0], -np.log([0.7, 0.6, 0.2, 1]), rtol=1e-6)
+    np.testing.assert_allclose(got[1], 8 * (shares - hits) * with_label[:, None], rtol=1e-5)
+    np.testing.assert_array_equal(got[2], [5 + 2 + 2])
+    np.testing.assert_allclose(
+        got[3], ((2 * shares - hits) ** 2).sum(1) / 2 * with_label, rtol=1e-5
+    )
+
+
 EPS = 1e-3
 
 

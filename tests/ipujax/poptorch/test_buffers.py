@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -89,3 +90,44 @@ def test_each_replica_has_its_own_buffers() -> None:
         assert torch.equal(model(x), x.reshape(-1) * calls)
     model.copyWeightsToHost()
     assert torch.equal(model.total, x[0] * 3)
+
+
+class Remembering(torch.nn.Module):
+    """Compares with what came before, which it keeps without gradients in its last block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+        self.register_buffer("queue", torch.ones(4, 3))
+
+    @torch.no_grad()
+    def remember(self, x: Any) -> None:
+        self.queue.copy_(torch.cat([x, self.queue[:2]]))
+
+    def forward(self, x: Any) -> Any:
+        x = self.second(torch.tanh(self.first(x)))
+        x = x / x.norm(dim=1, keepdim=True)
+        before = self.queue.clone()
+        self.remember(x)
+        loss = (x @ before.t()).square().mean() + (x * self.queue[:2]).mean()
+        return poptorch.identity_loss(loss, reduction="mean")
+
+
+def test_what_a_block_does_without_gradients_is_in_that_block() -> None:
+    torch.manual_seed(0)
+    module = Remembering()
+    eager = copy.deepcopy(module)
+    poptorch.BeginBlock(module.first, ipu_id=0)
+    poptorch.BeginBlock(module.second, ipu_id=1)
+    options = poptorch.Options()
+    options.Training.gradientAccumulation(3)
+    optimizer = poptorch.optim.SGD(module.parameters(), lr=0.1)
+    x = torch.randn(6, 3)
+    poptorch.trainingModel(module, options, optimizer=optimizer)(x)
+
+    optimizer = torch.optim.SGD(eager.parameters(), lr=0.1)
+    for rows in x.split(2):
+        (eager(rows) / 3).backward()
+    optimizer.step()
+    for name, value in eager.state_dict().items():
+        torch.testing.assert_close(module.state_dict()[name], value)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike, DTypeLike
+from jax.typing import ArrayLike
 
 from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.torch.operators.table import operator
@@ -47,27 +47,6 @@ def pass_unused_inputs(values: Sequence[Operand], number: int) -> Sequence[Opera
 def zero_unused_gradients(values: Sequence[Operand], number: int) -> list[Operand]:
     """Returns zero gradients for unused outputs."""
     return [jnp.zeros_like(value) for value in values]
-
-
-@operator("higher_order.wrap_with_set_grad_enabled", takes_call=True)
-def run_with_grad_mode(call: Call, enabled: bool, graph: str, *args: Operand) -> Operand:
-    """Runs a graph, and detaches its results under `torch.no_grad()`."""
-    outputs = call.graphs[graph](*args, key=call.inner_key)
-    return outputs if enabled else jax.lax.stop_gradient(outputs)
-
-
-@operator("higher_order.wrap_with_autocast", takes_call=True)
-def autocast(
-    call: Call,
-    device: str,
-    dtype: DTypeLike,
-    enabled: bool,
-    cache: bool,
-    graph: str,
-    *args: Operand,
-) -> Operand:
-    """Runs a graph traced under `torch.autocast`, which contains the conversions."""
-    return call.graphs[graph](*args, key=call.inner_key)
 
 
 @operator("higher_order.cond", takes_call=True)

@@ -96,12 +96,18 @@ private:
 
 template <class Value, VectorLayout Layout, unsigned Alignment, bool Interleaved, Access Kind>
 class Edge<Vector<Value, Layout, Alignment, Interleaved>, Kind>
-    : public Elements<typename Accessed<Kind, Value>::type, Layout> {};
+    : public Elements<typename Accessed<Kind, Value>::type, Layout> {
+public:
+  const Edge *operator->() const { return this; } // both `x.size()` and `x->size()` are written
+};
 
 template <class Value, VectorListLayout Layout, unsigned Alignment, bool Interleaved, Access Kind>
 class Edge<VectorList<Value, Layout, Alignment, Interleaved>, Kind>
     : public Elements<Edge<Vector<Value, VectorLayout::SPAN, Alignment, Interleaved>, Kind>,
-                      VectorLayout::SPAN> {};
+                      VectorLayout::SPAN> {
+public:
+  const Edge *operator->() const { return this; }
+};
 
 template <class Value> using Input = Edge<Value, Access::READ>;
 template <class Value> using Output = Edge<Value, Access::WRITE>;
