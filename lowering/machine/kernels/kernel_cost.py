@@ -201,12 +201,13 @@ class _Kernel:
         )
         reads = self._memory_owners(item.reads)
         space = costs.temporary_bytes + rearranging.received_bytes
+        space_tiles = max(1, tiles, *(vertices.tiles for vertices in costs.vertices))
         in_place = (
             {v: self._find_reusable_operands(item, v) for v in births} if costs.in_place else {}
         )
         report_names = item.exact_title, user_line_of_entry(item), number
         self.events.append(
-            MemoryEvent(reads, births, space, max(tiles, 1), (), in_place, False, *report_names)
+            MemoryEvent(reads, births, space, space_tiles, (), in_place, False, *report_names)
         )
 
     def _count_reading_tiles(self, item: Item, costs: Cost) -> int:
