@@ -33,7 +33,7 @@ from lowering.machine.profile import Memory
 from lowering.machine.target import Target
 from validation.models import bert, efficientnet
 from validation.models.variables import Variables, shapes, struct
-from validation.program import as_popart, lowered, predict_program, with_float_state
+from validation.program import as_popart, lowered, predict_program
 from validation.row import Prediction, Row, SkipError
 
 HALF, I32 = jnp.float16, jnp.int32
@@ -122,8 +122,8 @@ def _tiny(target: Target) -> Memory:
         return TINY.squad_loss(v, TINY.encoder(v, tokens), None, start, end)
 
     variables = shapes(loss, HALF, tokens, place, place)
-    optimizer = with_float_state(optax.adamw(1e-3))
-    state = jax.eval_shape(optimizer.init, variables)
+    optimizer = optax.adamw(1e-3)
+    state = jax.eval_shape(lambda values: optimizer.init(_as_floats(values)), variables)
     gradient = jax.grad(as_popart(lambda p, *data: loss(Variables(HALF, p), *data)))
 
     def train(values: Any, state: Any, *data: Any) -> Any:
@@ -131,10 +131,14 @@ def _tiny(target: Target) -> Memory:
         sums = loops.repeat(
             ACCUMULATED, lambda sums: jax.tree.map(jnp.add, sums, gradient(values, *data)), [zeros]
         )
-        changes, state = optimizer.update(sums, state, values)
-        return optax.apply_updates(values, changes), state
+        changes, state = optimizer.update(_as_floats(sums), state, _as_floats(values))
+        return jax.tree.map(lambda v, c: v + c.astype(HALF), values, changes), state
 
     return _with_layers_apart(train, [variables, state, tokens, place, place], target)
+
+
+def _as_floats(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree)
 
 
 def _with_layers_apart(function: Callable[..., Any], args: Sequence[Any], target: Target) -> Memory:

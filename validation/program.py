@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
@@ -126,24 +125,6 @@ def training_pipeline(
 def _options(proportion: float) -> PipelineStageOptions:
     chosen = {"availableMemoryProportion": str(proportion)}
     return PipelineStageOptions(convolution_options=chosen, matmul_options=chosen)
-
-
-def with_float_state(optimizer: Any) -> optax.GradientTransformation:
-    """The optimizer with state in single precision, whatever the variables are in.
-
-    It is that of PopTorch's optimizers (graphcore/examples@3cc8f81f: nlp/bert/pytorch:
-    optimization.py, second_order_momentum_accum_type).
-    """
-
-    def update(updates: Any, state: Any, params: Any = None) -> Any:
-        changes, state = optimizer.update(_as_floats(updates), state, _as_floats(params))
-        return jax.tree.map(lambda c, v: c.astype(v.dtype), changes, params), state
-
-    return optax.GradientTransformation(lambda params: optimizer.init(_as_floats(params)), update)
-
-
-def _as_floats(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree)
 
 
 def device_cycles(profile: Profile) -> float:
