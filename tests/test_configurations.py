@@ -48,6 +48,8 @@ def test_stages_have_the_proportion_of_their_ipu() -> None:
     assert (base.devices, base.proportions) == ([0, 1, 2, 3, 0], [0.28, 0.26, 0.27, 0.25, 0.28])
     assert (image.devices, image.proportions) == ([0, 1, 2, 3], [0.3, 0.2, 0.3, 0.3])
     assert [each.offload for each in (base, image)] == [True, False]
+    assert [each.shard for each in (base, image)] == [False, True]
+    assert not configuration_of({**VIT, "replication_factor": 1}).shard
     assert [shape.shape for shape in base.element] == [(32, 128), (32, 19), (32,)]
     assert image.element[0].shape == (17, 224, 224, 4)
 

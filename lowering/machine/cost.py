@@ -128,6 +128,11 @@ class Phase:
         return scattered_pieces(self.exchange_bytes) if self.pieces is None else self.pieces
 
     @property
+    def moves_operands(self) -> bool:
+        """True if it moves operands; what a reduction moves is made by the phases before it."""
+        return self.name != "Reduce"
+
+    @property
     def code_copies(self) -> int:
         """The number of copies of its code on the tiles."""
         return self.times if self.unrolled else 1

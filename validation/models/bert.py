@@ -34,6 +34,7 @@ class Bert:
       dropout: of the embedding and of each layer's two parts.
       attention_dropout: of attention's weights.
       packed: whether a sequence holds several, which do not attend to each other.
+      fused: whether attention's three first projections are one product.
     """
 
     layers: int = 24
@@ -45,6 +46,7 @@ class Bert:
     dropout: float = 0.0
     attention_dropout: float = 0.0
     packed: bool = False
+    fused: bool = False
 
     def embed(self, v: Variables, tokens: Any, *rest: Any) -> Any:
         """Word, position and segment embeddings, and which tokens may attend to which."""
@@ -63,7 +65,7 @@ class Bert:
     def layer(self, v: Variables, x: Any, visible: Any, *rest: Any) -> Any:
         """One encoder layer."""
         mask = (visible.astype(x.dtype) - 1) * 1e3
-        y = self_attention(v / "attention", x, self.heads, mask, self.attention_dropout)
+        y = self_attention(v / "attention", x, self.heads, mask, self.attention_dropout, self.fused)
         x = layer_norm(v / "norm1", x + drop(y, self.dropout))
         y = mlp(v / "mlp", x, 4 * self.width)
         x = layer_norm(v / "norm2", x + drop(y, self.dropout))

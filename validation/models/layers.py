@@ -48,9 +48,19 @@ def attention(q: Any, k: Any, v: Any, heads: int, bias: Any = None, rate: float 
     return mixed.swapaxes(1, 2).reshape(q.shape[0], q.shape[2], -1)
 
 
-def self_attention(v: Variables, x: Any, heads: int, bias: Any = None, rate: float = 0.0) -> Any:
-    """Attention with its four projections; q, k and v are products of their own."""
-    q, k, value = (dense(v / name, x, x.shape[-1]) for name in ("q", "k", "v"))
+def self_attention(
+    v: Variables,
+    x: Any,
+    heads: int,
+    bias: Any = None,
+    rate: float = 0.0,
+    fused: bool = False,
+) -> Any:
+    """Attention with its projections; those of q, k and v are one product if they are fused."""
+    if fused:
+        q, k, value = jnp.split(dense(v / "qkv", x, 3 * x.shape[-1]), 3, axis=-1)
+    else:
+        q, k, value = (dense(v / name, x, x.shape[-1]) for name in ("q", "k", "v"))
     return dense(v / "out", attention(q, k, value, heads, bias, rate), x.shape[-1])
 
 

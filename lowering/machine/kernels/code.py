@@ -33,6 +33,7 @@ class CodeUse:
       alone: how often the program has it outside of these.
       entered: how often an outlined function that begins with it is called.
       first_tile: where its vertices begin: where its first result does, at its first call.
+      from_outside: how many of those alone read what lies outside of their kernel.
     """
 
     vertices: tuple[Vertices, ...]
@@ -44,6 +45,7 @@ class CodeUse:
     alone: int = 1
     entered: int = 0
     first_tile: int = 0
+    from_outside: int = 0
 
     def for_operands(self, operand_tiles: OperandTiles) -> CodeUse:
         """Returns the code in a kernel whose operands begin on these tiles."""
@@ -54,29 +56,46 @@ class CodeUse:
         """Returns the numbers of so many tiles from its first on, of all tiles to wrap around."""
         return (self.first_tile + np.arange(used)) % tiles
 
-    def exchange_code_bytes(self, tiles: int, goal: ExchangeGoal) -> np.ndarray:
-        """Returns int64 [tiles]: the bytes of one copy of the code of its exchanges.
+    def exchange_code_bytes(
+        self, tiles: int, goal: ExchangeGoal, outlines: bool = True
+    ) -> np.ndarray:
+        """Returns int64 [tiles]: the bytes of the code of its exchanges.
+
+        Equal exchanges have the same code, even where nothing is outlined, unless they send what
+        lies elsewhere, such as the weights of another layer (docs/hardware.md, Memory).
+        """
+        own_copies = 1 if outlines else max(1, self.from_outside + len(self.blocks))
+        bytes_ = np.zeros(tiles, dtype=np.int64)
+        for phase in self.exchanges:
+            copies = own_copies if phase.moves_operands else 1
+            bytes_ += copies * self._code_bytes_of_exchange(phase, tiles, goal)
+        return bytes_
+
+    def _code_bytes_of_exchange(self, phase: Phase, tiles: int, goal: ExchangeGoal) -> np.ndarray:
+        """Returns int64 [tiles]: the bytes of one copy of the code of one exchange.
 
         Where only some tiles receive, each copy of an unrolled phase is on others, and all tiles
         together send what these receive.
         """
-        bytes_ = np.zeros(tiles, dtype=np.int64)
-        for phase in self.exchanges:
-            pieces, copies = phase.exchanged_pieces, phase.code_copies
-            if phase.receivers is None:
-                bytes_ += copies * pieces.code_bytes(goal)
-                continue
-            sent = math.ceil(pieces.sent * phase.receivers / tiles)
-            bytes_ += copies * Pieces(sent=sent).code_bytes(goal)
-            receiving = dc.replace(pieces, sent=0.0).code_bytes(goal) - Pieces().code_bytes(goal)
-            np.add.at(bytes_, self.find_tiles(phase.receivers * copies, tiles), receiving)
+        pieces, copies = phase.exchanged_pieces, phase.code_copies
+        if phase.receivers is None:
+            return np.full(tiles, copies * pieces.code_bytes(goal))
+        sent = math.ceil(pieces.sent * phase.receivers / tiles)
+        bytes_ = np.full(tiles, copies * Pieces(sent=sent).code_bytes(goal))
+        receiving = dc.replace(pieces, sent=0.0).code_bytes(goal) - Pieces().code_bytes(goal)
+        np.add.at(bytes_, self.find_tiles(phase.receivers * copies, tiles), receiving)
         return bytes_
 
     def repeat(self, times: int) -> CodeUse:
         """Returns so many times as many calls of the same operation."""
         if times == 1:
             return self
-        return dc.replace(self, alone=self.alone * times, entered=self.entered * times)
+        return dc.replace(
+            self,
+            alone=self.alone * times,
+            entered=self.entered * times,
+            from_outside=self.from_outside * times,
+        )
 
     def add_uses(self, further_use: CodeUse) -> CodeUse:
         """Returns this use together with more calls of the same operation."""
@@ -90,6 +109,7 @@ class CodeUse:
             self.alone + further_use.alone,
             self.entered + further_use.entered,
             self.first_tile,
+            self.from_outside + further_use.from_outside,
         )
 
     def count_code_copies(self, outlines: bool) -> int:
@@ -118,7 +138,7 @@ INSTRUCTIONS = {
 BYTES_PER_VERTEX_KIND = 440  # of the other kinds
 BYTES_PER_VERTEX = 100
 BYTES_PER_CALL = 12
-BYTES_PER_PHASE = 11
+BYTES_PER_PHASE = 13
 
 # The stacks of the six workers and the supervisor of a tile. An estimate: codelets of the libraries
 # need more than Poplar's minimum, and no source gives it.
@@ -167,7 +187,7 @@ def compute_code_bytes(
             tiles_of_kind.setdefault(vertices.kind, np.zeros(tiles, dtype=np.int64))[place] = 1
             state[place] += copies * vertices_per_tile * BYTES_PER_VERTEX
         control += copies * use.phases * BYTES_PER_PHASE
-        exchange += copies * use.exchange_code_bytes(tiles, goal)
+        exchange += use.exchange_code_bytes(tiles, goal, outlines)
     code = (bytes_of_kind(kind) * on_tiles for kind, on_tiles in tiles_of_kind.items())
     return {
         "vertex_code": sum(code, np.zeros(tiles, dtype=np.int64)),

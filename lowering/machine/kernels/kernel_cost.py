@@ -96,6 +96,7 @@ class _Kernel:
         numbers: Callable[[object], int],
     ) -> None:
         self.listing, self.target, self._turn = listing, target, iteration
+        self._operands = frozenset(listing.operands)
         self.ledger = Ledger(target, collectives, host, numbers)
         self._model = functools.partial(
             model_kernel,
@@ -191,6 +192,7 @@ class _Kernel:
             if (copies := copies_of_remote_data(item, step, self.target.tiles_per_ipu)) is not None:
                 births[self._add_value(Shape((), "uint8"), copies.laid)] = copies
         tiles = max((mapping.used for mapping in mappings), default=0)
+        reads = self._memory_owners(item.reads)
         number = self.ledger.charge_item(
             item,
             costs,
@@ -198,15 +200,16 @@ class _Kernel:
             count_item_bytes(item, self.shapes),
             max(tiles, self._count_reading_tiles(item, costs)),
             mappings[0].first_tile if mappings else 0,
+            not self._operands.isdisjoint(reads),
         )
-        reads = self._memory_owners(item.reads)
         space = costs.temporary_bytes + rearranging.received_bytes
+        space_tiles = max(1, tiles, *(vertices.tiles for vertices in costs.vertices))
         in_place = (
             {v: self._find_reusable_operands(item, v) for v in births} if costs.in_place else {}
         )
         report_names = item.exact_title, user_line_of_entry(item), number
         self.events.append(
-            MemoryEvent(reads, births, space, max(tiles, 1), (), in_place, False, *report_names)
+            MemoryEvent(reads, births, space, space_tiles, (), in_place, False, *report_names)
         )
 
     def _count_reading_tiles(self, item: Item, costs: Cost) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
@@ -72,6 +73,7 @@ class Ledger:
         bytes_: int,
         tiles: int,
         first_tile: int,
+        reads_outside: bool,
     ) -> int:
         """Charges an item, after its operands have been brought together, and returns its number.
 
@@ -82,6 +84,7 @@ class Ledger:
           bytes_: bytes of operands and results.
           tiles: how many take part.
           first_tile: where its results begin.
+          reads_outside: whether it reads what lies outside of the kernel.
 
         Returns:
           The number of the operation.
@@ -127,7 +130,9 @@ class Ledger:
                     "host", name, origin, self._count_host_cycles(item.operations[0])
                 )
         self._add_total(number, total)
-        self._add_code(code, self._code_use_of_item(item, costs, rearranging, first_tile))
+        use = self._code_use_of_item(item, costs, rearranging, first_tile)
+        outside = int(reads_outside and not use.blocks)
+        self._add_code(code, dc.replace(use, from_outside=outside))
         self.calls.append(code)
         if "callback" in primitive:
             self._note_assumption(item, "what the host does in a callback takes no time")

@@ -90,6 +90,22 @@ def estimate_candidates(variant: Variant, vertex: Vertex, cuts: Cuts, target: Ta
     )
 
 
+def estimate_work_space(variant: Variant, vertex: Vertex, cuts: Cuts, target: Target) -> Array:
+    """Estimates what every candidate needs on the largest tile, beside operands and result.
+
+    The bound of the search counts sums as work space, as the original does. Where nothing is
+    reduced, cast or rearranged they are the result (poplibs: Convolution.cpp, convolutionImpl), and
+    a result that is written at the end needs no memory before (docs/hardware.md, Planner).
+
+    Args:
+      variant: the product, in the shape that is divided among tiles.
+      vertex: the vertex type that computes a tile's part.
+      cuts: the candidates.
+      target: the chip.
+    """
+    return _Candidates(variant, vertex, cuts, target).work_space_of_candidates()
+
+
 class _Candidates:
     """The quantities that the terms of candidates consist of.
 
@@ -160,21 +176,44 @@ class _Candidates:
 
     def temporary_bytes_of_candidates(self) -> Array:
         """Returns the temporary bytes on the largest tile, beside operands where they lie."""
-        cuts, part, inside, size = self.cuts, self.part, self.inside, self.size
-        sum_size = bytes_per_number(self.product.partials)
-        inputs, weights, partials = (
-            part.inputs * size,
-            part.weights * size,
-            part.partials * sum_size,
+        ins, weights, outs = (moved.bytes for moved in self.moved)
+        arranging = 2 * np.maximum(np.maximum(ins * self.inside, weights), outs)
+        largest = np.maximum(arranging, self._bytes_while_computing())
+        largest = np.maximum(largest, self.reduced.temporary_bytes)
+        return self._bytes_sent_early() + largest + self._bytes_of_serial_sums()
+
+    def work_space_of_candidates(self) -> Array:
+        """Returns the bytes on the largest tile, beside operands and result; see above."""
+        cuts, product = self.cuts, self.product
+        ins, weights, outs = (moved.bytes for moved in self.moved)
+        casts = product.partials != product.result
+        before = np.maximum(
+            2 * np.maximum(ins * self.inside, weights), self._bytes_while_computing()
         )
+        result = np.ceil(product.output_elements / cuts.tiles_used)
+        result = result * bytes_per_number(product.result) * (cuts.serial_repeats == 1)
+        partials = self.part.partials * bytes_per_number(product.partials)
+        read_at_end = np.maximum(outs, partials * (casts & (cuts.depth == 1)))
+        read_at_end = np.maximum(read_at_end, self.reduced.temporary_bytes)
+        space = np.maximum(before - result, read_at_end)
+        return self._bytes_sent_early() + space + self._bytes_of_serial_sums() * casts
+
+    def _bytes_while_computing(self) -> Array:
+        """Returns the bytes of a serial part's operands and sums on the largest tile."""
+        part, size = self.part, self.size
+        partials = part.partials * bytes_per_number(self.product.partials)
         if self.vertex.kind == "slic":
             partials = partials + ceil_div(partials, part.group_grains) + 200
-        ins, other_bytes = self.moved[0].bytes, np.maximum(self.moved[1].bytes, self.moved[2].bytes)
-        computing = inputs * inside + weights + partials + self.zeros * size
-        largest = np.maximum(2 * np.maximum(ins * inside, other_bytes), computing)
-        largest = np.maximum(largest, self.reduced.temporary_bytes)
-        sums = self.reduced.outputs * sum_size * (cuts.serial_in > 1)
-        return (ins + inputs) * cuts.early + largest + sums
+        return (part.inputs * self.inside + part.weights + self.zeros) * size + partials
+
+    def _bytes_sent_early(self) -> Array:
+        """Returns the bytes of inputs that are sent before the loop over serial parts."""
+        return (self.moved[0].bytes + self.part.inputs * self.size) * self.cuts.early
+
+    def _bytes_of_serial_sums(self) -> Array:
+        """Returns the bytes of the sums over serial parts."""
+        size = bytes_per_number(self.product.partials)
+        return self.reduced.outputs * size * (self.cuts.serial_in > 1)
 
     def _estimate_rearrangements(self, needs_rearrangement: Iterable[bool]) -> list[_Rearrangement]:
         product, cuts, size = self.product, self.cuts, self.size

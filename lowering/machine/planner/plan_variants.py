@@ -12,6 +12,7 @@ import math
 from lowering.machine.planner.amp import weights_per_unit
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.tiles import Grains
+from lowering.machine.target import Number
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,12 @@ class Variant:
     name: str
     product: Product
     moves: tuple[bool, bool, bool] = (True, True, True)
+
+    def with_sums_of(self, partials: Number) -> Variant:
+        """Returns the variant with sums of a type."""
+        if partials == self.product.partials:
+            return self
+        return dc.replace(self, product=dc.replace(self.product, partials=partials))
 
     def find_rearranged_tensors(self, grains: Grains) -> list[bool]:
         """Returns whether inputs, weights and outputs are rearranged, channel padding included."""

@@ -41,7 +41,7 @@ def product_cost(op: Operation, target: Target) -> Cost:
     return Cost(
         phases=phases_of_plan(chosen, target),
         repeats=chosen.serial_parts,
-        temporary_bytes=chosen.temporary_bytes,
+        temporary_bytes=chosen.space_bytes,
         vertices=_vertices_of_plan(product, chosen, target),
         flops=count_product_flops(op, product),
         units=None if product.scalar else (product.dtype, product.partials),

@@ -17,7 +17,7 @@ import numpy as np
 
 from lowering.ground import InternalError
 from lowering.machine.planner.cut import CutAxes, build_coarse_grid, build_neighbours, find_cut_axes
-from lowering.machine.planner.estimate import TERMS, estimate_candidates
+from lowering.machine.planner.estimate import TERMS, estimate_candidates, estimate_work_space
 from lowering.machine.planner.plan_variants import Variant, find_variants
 from lowering.machine.planner.planner_constants import DEFAULT_PROPORTION
 from lowering.machine.planner.product import Product
@@ -63,7 +63,8 @@ class Plan:
       serial_out: parts of the output channels, one after the other.
       early: whether inputs are sent once, before the loop over serial parts.
       cycles_by_term: tile cycles of each of `TERMS`, all serial parts together, without syncs.
-      temporary_bytes: on the largest tile, beside operands and results.
+      temporary_bytes: on the largest tile, as the search bounds them: with sums.
+      space_bytes: on the largest tile, beside operands and result.
     """
 
     variant: Variant
@@ -74,6 +75,7 @@ class Plan:
     early: bool
     cycles_by_term: tuple[tuple[str, float], ...]
     temporary_bytes: float
+    space_bytes: float
 
     @property
     def vertex_kind(self) -> str:
@@ -191,7 +193,9 @@ def _find_pareto_front(product: Product, target: Target) -> _ParetoFront:
     """Searches the partitions of a product for the ones not beaten in both cycles and memory."""
     spaces = [
         _SearchSpace(
-            variant, vertex, find_cut_axes(variant.product, vertex.grains, target.tiles_per_ipu)
+            variant.with_sums_of(vertex.sums_of(variant.product)),
+            vertex,
+            find_cut_axes(variant.product, vertex.grains, target.tiles_per_ipu),
         )
         for variant in find_variants(product)
         for vertex in find_vertices(variant.product, target, variant.name != "plain")
@@ -285,9 +289,8 @@ def find_worthwhile(cycles: Array, memory: Array) -> list[int]:
 
 def _plan_at_position(space: _SearchSpace, position: _Position, target: Target) -> Plan:
     axes = space.axes
-    costs = estimate_candidates(
-        space.variant, space.vertex, axes.cuts_at(np.array([position])), target
-    )
+    candidate = space.variant, space.vertex, axes.cuts_at(np.array([position])), target
+    costs = estimate_candidates(*candidate)
     cuts = [choice[i] for choice, i in zip(axes.choices, position[:-1], strict=True)]
     serial_in, serial_out, early = axes.serial[position[-1]]
     return Plan(
@@ -299,4 +302,5 @@ def _plan_at_position(space: _SearchSpace, position: _Position, target: Target) 
         early=bool(early),
         cycles_by_term=tuple(zip(TERMS, costs.terms[:, 0].tolist(), strict=True)),
         temporary_bytes=float(costs.temporary_bytes[0]),
+        space_bytes=float(estimate_work_space(*candidate)[0]),
     )

@@ -13,7 +13,7 @@ from lowering.machine.planner.mac import hmac_cycles, outer_product_cycles, slic
 from lowering.machine.planner.planner_constants import WINDOW
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.tiles import Array, Grains, LargestPart, ceil_div
-from lowering.machine.target import Target
+from lowering.machine.target import Number, Target
 
 Kind: TypeAlias = Literal["amp", "slic", "hmac", "vmac", "outer_product"]
 
@@ -29,6 +29,13 @@ class Vertex:
 
     kind: Kind
     grains: Grains
+
+    def sums_of(self, product: Product) -> Number:
+        """Returns the type of the sums; an outer product adds nothing and keeps its operands'.
+
+        Source: poplibs: ConvVertexType.cpp, getConvVertexOuterProductCandidates.
+        """
+        return product.dtype if self.kind == "outer_product" else product.partials
 
     def can_compute(self, part: LargestPart) -> Array:
         """Returns bool [candidates]: whether the vertex can compute the tile's part."""

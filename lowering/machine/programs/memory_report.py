@@ -225,7 +225,7 @@ def _code_of_remote_exchange(
     bytes_per_tile = -(-stored_bytes // options.compute_target.tiles_per_ipu)
     packets = scattered_pieces(bytes_per_tile, _PACKET_BYTES)
     exchange = Phase("remote", 0.0, bytes_per_tile, pieces=packets)
-    return {signature: CodeUse((), 1, (exchange,))}
+    return {signature: CodeUse((), 1, (exchange,), from_outside=1)}
 
 
 def _find_largest_tensors(liveness: Liveness, ipu: int, tile: int) -> tuple[Tensor, ...]:

@@ -291,7 +291,7 @@ def test_code_that_is_not_shared_is_told_of_outlining() -> None:
     for outlines in (False, True):
         configured(optimizations__enable_graph_outlining=outlines)
         lowered = ipu.compile(layers).lower(struct(64, 64))
-        target = dataclasses.replace(ipu.targets.IPU2, code_bytes_per_tile=5500)
+        target = dataclasses.replace(ipu.targets.IPU2, code_bytes_per_tile=4000)
         reports.append(lowered.compile().report(target=target))
     (entry,) = (entry for entry in reports[0].advice if entry.rule == "less_code")
     assert "enable_graph_outlining = True" in entry.text

@@ -116,7 +116,7 @@ def test_stages_can_be_cut_as_advised(
     assert f"with {', '.join(map(str, then))} products" in entry.text
     assert f"(now {', '.join(map(str, now))})" in entry.text
     after = of_layers(then, tiles)
-    assert entry.fullest_bytes == pytest.approx(fullest(after), rel=0.02)
+    assert entry.fullest_bytes == pytest.approx(fullest(after), rel=0.03)
     assert entry.enough == after.memory.fits
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from lowering.machine import CATEGORIES, Phase, Vertices
 from lowering.machine.kernels import CodeUse, code, compute_code_bytes
 from lowering.machine.transfers import Pieces
-from tests.lowering.machine.samples import BYTES, TILES, A, M, homes, profile
+from tests.lowering.machine.samples import BYTES, TILES, A, M, homes, kernel, profile
 from tests.lowering.samples import lowered, shard
 
 ADD = Vertices("popops::Add<float>", 2, 3)
@@ -74,6 +74,29 @@ def test_outlined_functions_have_their_code_once_without_outlining():
             first = first.add_uses(other)
         found = code.compute_code_bytes([first], 0, 6, outlines=False)
         assert found["control_code"].tolist() == [want] * 6
+
+
+def test_equal_exchanges_share_code_unless_they_send_other_variables():
+    """As in PopART's profile of BERT, whose later layers have a third of the first one's."""
+    exchanges = (Phase("Convolve", 1.0, 128.0), Phase("Reduce", 1.0, 128.0))
+    word, inner = 4 * (3 + 3), CodeUse((), phases=2, exchanges=exchanges)
+    weights = dc.replace(inner, from_outside=1)
+    for uses, want in (([inner, inner], 2), ([weights, inner, weights], 3), ([weights] * 4, 5)):
+        first, *others = uses
+        for other in others:
+            first = first.add_uses(other)
+        found = code.compute_code_bytes([first], 0, 6, outlines=False)
+        assert found["exchange_code"].tolist() == [want * word] * 6
+        assert per_tile(first)["exchange_code"] == [2 * word] * 6
+
+
+def test_kernels_know_what_lies_outside_of_them():
+    def layers(x: jax.Array, v: jax.Array, w: jax.Array) -> jax.Array:
+        inner = jnp.sin(x)
+        return ((inner @ v) @ w) @ inner
+
+    (products,) = (use for use in kernel(layers, *[M] * 3).code.values() if use.exchanges)
+    assert (products.alone, products.from_outside) == (3, 2)
 
 
 def test_what_few_tiles_receive_is_code_of_theirs():

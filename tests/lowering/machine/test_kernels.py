@@ -260,6 +260,14 @@ def test_work_space_is_there_while_it_is_needed():
     assert found.activation_bytes == 64 * 64 * 4
 
 
+def test_work_space_lies_on_all_tiles_that_compute():
+    x, w = (jax.ShapeDtypeStruct(dims, jnp.float32) for dims in ((2, 4096), (4096, 8)))
+    cost = cost_of_item(listed(jnp.matmul, x, w).items[0].operations, CHIP)  # pyright: ignore
+    (result,) = kernel(jnp.matmul, x, w).results
+    assert (result.mapping.used, cost.vertices[0].tiles) == (8, TILES)
+    assert alive(jnp.matmul, x, w).temporary_bytes == round(cost.temporary_bytes) * TILES
+
+
 # --- loops ----------------------------------------------------------------------------------------
 
 

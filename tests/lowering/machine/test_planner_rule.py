@@ -173,6 +173,24 @@ def test_a_cost_takes_what_its_plan_takes(size: int, dtype: str):
     assert cost.repeats == found.serial_parts
 
 
+def test_sums_that_are_the_result_are_no_work_space():
+    x, w = jnp.zeros((4096, 64), "float16"), jnp.zeros((64, 512), "float16")
+    (op,) = operations(jnp.matmul, x, w)
+    half, single = dc.replace(op, partials="float16"), op
+    found = plan_product(product_of_operation(half), IPU2)
+    assert (found.depth, found.serial_parts) == (1, 1)
+    result = -(-op.first_result.elements // found.tiles_taking_part) * 2
+    assert product_cost(half, IPU2).temporary_bytes == found.temporary_bytes - result
+    found = plan_product(product_of_operation(single), IPU2)  # its sums are cast
+    assert product_cost(single, IPU2).temporary_bytes >= 2 * result
+
+
+def test_outer_products_have_no_sums():
+    (op,) = operations(jnp.matmul, jnp.zeros((32, 1), "float16"), jnp.zeros((1, 50_176), "float16"))
+    cost = product_cost(op, IPU2)
+    assert {vertices.kind for vertices in cost.vertices} == {"poplin::OuterProduct<half>"}
+
+
 def test_scarce_memory_costs_time():
     (op,) = operations(jnp.matmul, jnp.zeros((8192, 1024)), jnp.zeros((1024, 1024)))
     costs = [
