@@ -78,6 +78,10 @@ class CodeUse:
             return self
         return dc.replace(self, alone=self.alone * times, entered=self.entered * times)
 
+    def add_calls(self, calls: int) -> CodeUse:
+        """Returns this use together with so many more calls outside of outlined functions."""
+        return self if not calls else dc.replace(self, alone=self.alone + calls)
+
     def add_uses(self, further_use: CodeUse) -> CodeUse:
         """Returns this use together with more calls of the same operation."""
         return CodeUse(

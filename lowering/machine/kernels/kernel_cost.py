@@ -22,7 +22,7 @@ from lowering.machine.kernels.kernel_memory import KernelMemory, MemoryEvent, Ne
 from lowering.machine.kernels.layouts import Layouts, TensorLayout
 from lowering.machine.kernels.ledger import Ledger, MovedPart, total_of_move
 from lowering.machine.kernels.listing import PLANNED
-from lowering.machine.kernels.rearranging import rearrange_operands
+from lowering.machine.kernels.rearranging import Rearranger
 from lowering.machine.kernels.tensor_makers import (
     copies_of_remote_data,
     name_results,
@@ -106,6 +106,7 @@ class _Kernel:
         )
         self.shapes = list(listing.shapes)
         self.layouts = Layouts(self.shapes, listing.operands, operand_layouts, target.tiles_per_ipu)
+        self._rearranger = Rearranger(self.layouts, self.shapes)
         self.events, self.results = list[MemoryEvent](), list[int]()
         self.views: dict[int | None, Item] = {}  # the item that makes each
         self._allocate_operands(operand_layouts)
@@ -130,7 +131,7 @@ class _Kernel:
                 i for i, value in enumerate(self.results) if self._is_view_of_other(value)
             ),
             life=KernelMemory(self.events, operands, owners, self.target.tiles_per_ipu),
-            code=self.ledger.code,
+            code=self.ledger.collect_code(),
             calls=tuple(self.ledger.calls),
             totals=self.ledger.totals,
             assumptions=tuple(self.ledger.assumptions),
@@ -171,7 +172,7 @@ class _Kernel:
             if self._make_views_if_possible(item):
                 return
             costs = self._cost_of_gathering(item)
-        rearranging = rearrange_operands(item, costs, self.layouts, self.shapes)
+        rearranging = self._rearranger.rearrange_operands(item, costs)
         largest_layout = rearranging.largest_layout
         births: dict[int, LiveTensor] = {}
         wanted_layouts = costs.results or (None,) * len(item.writes)
