@@ -9,7 +9,7 @@ from typing import TypeAlias
 from lowering import ir
 from lowering.ground import HOST, IpuId, ValueId
 from lowering.jaxprs import JaxprEqn, user_line
-from lowering.machine.kernels.alive import LivenessRecord, LiveTensor, MemoryTracker
+from lowering.machine.kernels.alive import LivenessRecord, LiveTensor, TileMemoryTracker
 from lowering.machine.kernels.layouts import TensorLayout
 from lowering.machine.kernels.listing import shape_of_aval
 from lowering.machine.kernels.totals import KernelCost
@@ -100,7 +100,7 @@ class _ResidencyWalker:
         self.steps = facts.memory_steps_with(self.new)
         self.out_of_date: set[ir.Place] = set()
         self.program, self.kernels, self.lies, self.tiles = program, kernels, layout_of, tiles
-        self.memory = [MemoryTracker(tiles) for _ in range(program.ipus)]
+        self.memory = [TileMemoryTracker(tiles) for _ in range(program.ipus)]
         self.always: list[dict[ir.Place, LiveTensor]] = [{} for _ in range(program.ipus)]
         self.remote = [0] * program.ipus
         self.buffers: dict[ir.Place, ir.Place] = {}
