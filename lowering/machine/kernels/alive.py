@@ -61,7 +61,8 @@ class _Changes:
     @functools.cached_property
     def steps(self) -> Sequence[tuple[Sequence[int], int, int, Sequence[int]]]:
         """The tensors that begin, the work space and its tiles, and the tensors that end."""
-        firsts, lasts = (numbers.tolist() for numbers in self._lives)
+        firsts: list[int] = self._lives[0].tolist()
+        lasts: list[int] = self._lives[1].tolist()
         spaces, space_tiles = (numbers.tolist() for numbers in self._spaces)
         begin: list[list[int]] = [[] for _ in spaces]
         end: list[list[int]] = [[] for _ in spaces]

@@ -106,6 +106,7 @@ class _Kernel:
         )
         self.shapes = list(listing.shapes)
         self.layouts = Layouts(self.shapes, listing.operands, operand_layouts, target.tiles_per_ipu)
+        self._costs: dict[tuple[Operation, ...], Cost] = {}
         self._rearranger = Rearranger(self.layouts, self.shapes)
         self.events, self.results = list[MemoryEvent](), list[int]()
         self.views: dict[int | None, Item] = {}  # the item that makes each
@@ -157,7 +158,7 @@ class _Kernel:
                     planned_layouts.add_view(result, first, operation, part)
                 traced.update(item.writes)
             if operation.name in _PLANNED:
-                wanted_layouts = cost_of_item(item.operations, self.target).operands
+                wanted_layouts = self._cost_of_item(item).operands
                 for value, wanted_layout in zip(item.reads, wanted_layouts, strict=False):
                     if wanted_layout is not None and value is not None and value in traced:
                         planned_layouts.request_layout(value, wanted_layout)
@@ -166,7 +167,7 @@ class _Kernel:
                 self.layouts.set_layout_if_free(value, planned_layouts.layout_of(value))
 
     def _model_item(self, item: Item) -> None:
-        costs = cost_of_item(item.operations, self.target)
+        costs = self._cost_of_item(item)
         operation = item.operations[-1]
         if costs.moves_nothing and operation.name in VIEWS:
             if self._make_views_if_possible(item):
@@ -209,6 +210,13 @@ class _Kernel:
         self.events.append(
             MemoryEvent(reads, births, space, max(tiles, 1), (), in_place, False, *report_names)
         )
+
+    def _cost_of_item(self, item: Item) -> Cost:
+        """Returns the cost of an item; equal ones do not look into the chip again."""
+        cost = self._costs.get(item.operations)
+        if cost is None:
+            cost = self._costs[item.operations] = cost_of_item(item.operations, self.target)
+        return cost
 
     def _count_reading_tiles(self, item: Item, costs: Cost) -> int:
         """Returns how many tiles hold some of an operand; the first phase of a sum runs there."""
