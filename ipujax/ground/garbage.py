@@ -7,7 +7,8 @@ import gc
 import threading
 from collections.abc import Generator
 
-_OBJECTS = 50_000  # new ones before the collector looks at them; 700 by default
+_OBJECTS = 200_000  # new ones before the collector looks at them; 700 by default
+_MIDDLE = 100  # passes over new objects before one over middle-aged ones; 10 by default
 _PASSES = 1000  # over middle-aged objects before one over all; 10 by default
 _lock = threading.Lock()
 _threads = 0
@@ -28,7 +29,7 @@ def collect_garbage_seldom() -> Generator[None]:
             _before = gc.get_threshold()
             if _before[0]:
                 often, middle, rarely = _before
-                gc.set_threshold(max(_OBJECTS, often), middle, max(_PASSES, rarely))
+                gc.set_threshold(max(_OBJECTS, often), max(_MIDDLE, middle), max(_PASSES, rarely))
         _threads += 1
     try:
         yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 
@@ -147,7 +146,6 @@ def least_seconds_of_worst_stage(alternative: Alternative) -> float:
     return float(least[-1]) * (1 - EXCESS)
 
 
-@functools.lru_cache(maxsize=256)
 def _bound_beginnings(
     costs: StageCosts,
     offload: bool,
@@ -161,12 +159,16 @@ def _bound_beginnings(
     """
     if not memory:
         return np.where(np.arange(len(costs.costs) + 1) == 0, 0.0, np.inf)
-    before = _bound_beginnings(costs, offload, micro_batches, tied_seconds, memory[:-1])
-    of_stage = _bound_stages(costs, offload, micro_batches, tied_seconds, memory[-1])
-    return np.maximum(before[:, None], of_stage).min(axis=0)
+    known, options = costs.known_bounds, (offload, micro_batches, tied_seconds)
+    if (*options, memory) not in known:
+        if (*options, memory[-1]) not in known:
+            known[*options, memory[-1]] = _bound_stages(costs, *options, memory[-1])
+        before = _bound_beginnings(costs, *options, memory[:-1])
+        of_stage = known[*options, memory[-1]]
+        known[*options, memory] = np.maximum(before[:, None], of_stage).min(axis=0)
+    return known[*options, memory]
 
 
-@functools.lru_cache(maxsize=16)
 def _bound_stages(
     costs: StageCosts, offload: bool, micro_batches: int, tied_seconds: float, memory: float
 ) -> np.ndarray:

@@ -46,6 +46,11 @@ class StageCosts:
     splits_backward: bool
 
     @functools.cached_property
+    def known_bounds(self) -> dict[object, np.ndarray]:
+        """The bounds that were found of these costs, see `bounds`; they go when the costs go."""
+        return {}
+
+    @functools.cached_property
     def prefixes(self) -> dict[str, np.ndarray]:
         """float64 [segments + 1]: sums over the segments before each, by what is summed."""
         costs = self.costs

@@ -38,6 +38,11 @@ class Shape:
         """The bytes of all elements."""
         return self.elements * self.element_bytes
 
+    @functools.cached_property
+    def text(self) -> str:
+        """The type as text, such as `float16[128,1024]`."""
+        return f"{self.dtype}[{','.join(map(str, self.dims))}]"
+
 
 _BYTES = {
     "bool": 1,

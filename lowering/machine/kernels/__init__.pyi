@@ -3,6 +3,7 @@
 from .alive import LivenessRecord as LivenessRecord
 from .alive import LiveTensor as LiveTensor
 from .alive import MemoryTracker as MemoryTracker
+from .alive import TileMemoryTracker as TileMemoryTracker
 from .code import CodeUse as CodeUse
 from .code import compute_code_bytes as compute_code_bytes
 from .fusing import fuse_elementwise_chains as fuse_elementwise_chains

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -42,7 +43,38 @@ class LiveTensor(NamedTuple):
         return self.laid.mapping.total_bytes
 
 
-@dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Changes:
+    """The steps at which what is alive changes, or work space is there.
+
+    Args:
+      first: the first step of each tensor.
+      last: the last step of each.
+      space: work space at each step.
+      space_tiles: how many tiles have it.
+    """
+
+    def __init__(
+        self, first: np.ndarray, last: np.ndarray, space: np.ndarray, space_tiles: np.ndarray
+    ) -> None:
+        self._lives, self._spaces = (first, last), (space, space_tiles)
+
+    @functools.cached_property
+    def steps(self) -> Sequence[tuple[Sequence[int], int, int, Sequence[int]]]:
+        """The tensors that begin, the work space and its tiles, and the tensors that end."""
+        firsts: list[int] = self._lives[0].tolist()
+        lasts: list[int] = self._lives[1].tolist()
+        spaces, space_tiles = (numbers.tolist() for numbers in self._spaces)
+        begin: list[list[int]] = [[] for _ in spaces]
+        end: list[list[int]] = [[] for _ in spaces]
+        for number, (first, last) in enumerate(zip(firsts, lasts, strict=True)):
+            if first <= last:
+                begin[first].append(number)
+                end[last].append(number)
+        steps = zip(begin, spaces, space_tiles, end, strict=True)
+        return [step for step in steps if step[0] or step[1] or step[3]]
+
+
+@dc.dataclass(frozen=True, kw_only=True, eq=False)
 class LivenessRecord:
     """The steps of a piece of a program and the tensors alive at each, beside those from before.
 
@@ -50,7 +82,7 @@ class LivenessRecord:
     was never alive. Work space lies on the first tiles.
 
     Attributes:
-      tile_peak_bytes: int64 [tiles], the most that each tile holds at any step.
+      tiles: how many tiles there are.
       names: the names of the steps.
       origins: the user's line of each step.
       operations: the number of each step's operation, or None.
@@ -61,9 +93,11 @@ class LivenessRecord:
       first: int64 [tensors].
       last: int64 [tensors].
       left: the tensors that are alive after the last step, by their keys.
+      changes: the steps at which these change.
+      known_peaks: `tile_peak_bytes`, if they are known already.
     """
 
-    tile_peak_bytes: np.ndarray
+    tiles: int
     names: tuple[str, ...]
     origins: tuple[str, ...]
     operations: tuple[int | None, ...]
@@ -74,6 +108,8 @@ class LivenessRecord:
     first: np.ndarray
     last: np.ndarray
     left: Mapping[object, int]
+    changes: _Changes
+    known_peaks: np.ndarray | None = None
 
     @property
     def temporary_bytes(self) -> np.ndarray:
@@ -101,51 +137,42 @@ class LivenessRecord:
         pairs = list(zip(self.tensors, layouts, strict=True))
         if all(layout is tensor.laid for tensor, layout in pairs):
             return self
-        return dc.replace(
-            self,
-            tensors=tuple(
-                tensor if layout is tensor.laid else tensor._replace(laid=layout)
-                for tensor, layout in pairs
-            ),
-            tile_peak_bytes=self._find_tile_peaks(layouts),
+        tensors = (
+            tensor if layout is tensor.laid else tensor._replace(laid=layout)
+            for tensor, layout in pairs
         )
+        return dc.replace(self, tensors=tuple(tensors), changes=self.changes)
 
-    def _find_tile_peaks(self, layouts: Sequence[TensorLayout]) -> np.ndarray:
-        """Returns int64 [tiles]: the most that each tile holds if tensors have these layouts."""
-        live, peak = np.zeros((2, len(self.tile_peak_bytes)), dtype=np.int64)
-        begin: list[list[np.ndarray]] = [[] for _ in self.names]
-        end: list[list[np.ndarray]] = [[] for _ in self.names]
-        firsts: list[int] = self.first.tolist()
-        lasts: list[int] = self.last.tolist()
-        for layout, first, last in zip(layouts, firsts, lasts, strict=True):
-            if first <= last:
-                begin[first].append(layout.mapping.bytes_per_tile())
-                end[last].append(layout.mapping.bytes_per_tile())
-        spaces = zip(self.space.tolist(), self.space_tiles.tolist(), strict=True)
-        for (space, tiles), begun, ended in zip(spaces, begin, end, strict=True):
-            for tile_bytes in begun:
-                live += tile_bytes
+    @functools.cached_property
+    def tile_peak_bytes(self) -> np.ndarray:
+        """int64 [tiles]: the most that each tile holds at any step."""
+        if self.known_peaks is not None:
+            return self.known_peaks
+        live, peak = np.zeros((2, self.tiles), dtype=np.int64)
+        held = [tensor.laid.mapping.bytes_per_tile() for tensor in self.tensors]
+        for begun, space, tiles, ended in self.changes.steps:
+            for number in begun:
+                live += held[number]
             if space:
                 used = live.copy()
                 used[:tiles] += space
                 np.maximum(peak, used, out=peak)
             elif ended:  # at all other steps tiles hold no more than at the next one
                 np.maximum(peak, live, out=peak)
-            for tile_bytes in ended:
-                live -= tile_bytes
+            for number in ended:
+                live -= held[number]
         return peak
 
 
 class MemoryTracker:
-    """A running account of the memory of one IPU's tiles.
+    """A running account of the tensors that are alive.
 
     Args:
-      tiles: how many there are.
+      tiles: how many tiles there are.
     """
 
     def __init__(self, tiles: int) -> None:
-        self._live = np.zeros(tiles, dtype=np.int64)
-        self._peak = np.zeros(tiles, dtype=np.int64)
+        self._tiles = tiles
         self._total = 0
         self._alive: dict[object, int] = {}
         self._tensors: list[LiveTensor] = []
@@ -158,7 +185,6 @@ class MemoryTracker:
         """Starts the life of a tensor; one with the same key is dropped first."""
         self.drop_tensor(key)
         self._begin_life(key, tensor)
-        self._live += tensor.laid.mapping.bytes_per_tile()
         self._total += tensor.total_bytes
 
     def drop_tensor(self, key: object) -> LiveTensor | None:
@@ -166,7 +192,6 @@ class MemoryTracker:
         if key not in self._alive:
             return None
         tensor = self._end_life(key)
-        self._live -= tensor.laid.mapping.bytes_per_tile()
         self._total -= tensor.total_bytes
         return tensor
 
@@ -195,11 +220,6 @@ class MemoryTracker:
         """Records a step with `temporary_bytes` bytes of work space on the first tiles."""
         space = round(temporary_bytes)
         self._steps.append((name, origin, operation, self._total + space * tiles, space, tiles))
-        used = self._live
-        if space:
-            used = used.copy()
-            used[:tiles] += space
-        np.maximum(self._peak, used, out=self._peak)
 
     def record_body(
         self, body: LivenessRecord, surviving: Mapping[int, tuple[object, LiveTensor]] | None = None
@@ -211,8 +231,6 @@ class MemoryTracker:
           surviving: those of its tensors that live on, each with its new key and description; all
             others die with it.
         """
-        if len(body.bytes):
-            np.maximum(self._peak, self._live + body.tile_peak_bytes, out=self._peak)
         start, number = len(self._steps), len(self._tensors)
         numbers = (body.bytes + self._total, body.space, body.space_tiles)
         step_names = body.names, body.origins, body.operations
@@ -225,7 +243,6 @@ class MemoryTracker:
             self.drop_tensor(key)
             self._alive[key] = number + i
             self._tensors[number + i] = tensor
-            self._live += tensor.laid.mapping.bytes_per_tile()
             self._total += tensor.total_bytes
 
     def finish_record(self) -> LivenessRecord:
@@ -234,8 +251,9 @@ class MemoryTracker:
         last[list(self._alive.values())] = len(self._steps) - 1
         numbers = np.array([step[3:] for step in self._steps], dtype=np.int64).reshape(-1, 3)
         bytes_, space, space_tiles = numbers.T.copy()
+        first = np.array(self._first, dtype=np.int64)
         return LivenessRecord(
-            tile_peak_bytes=self._peak.copy(),
+            tiles=self._tiles,
             names=tuple(step[0] for step in self._steps),
             origins=tuple(step[1] for step in self._steps),
             operations=tuple(step[2] for step in self._steps),
@@ -243,9 +261,10 @@ class MemoryTracker:
             space=space,
             space_tiles=space_tiles,
             tensors=tuple(self._tensors),
-            first=np.array(self._first, dtype=np.int64),
+            first=first,
             last=last,
             left=dict(self._alive),
+            changes=_Changes(first, last, space, space_tiles),
         )
 
     def _begin_life(self, key: object, tensor: LiveTensor) -> None:
@@ -258,3 +277,53 @@ class MemoryTracker:
         number = self._alive.pop(key)
         self._last[number] = len(self._steps) - 1
         return self._tensors[number]
+
+
+class TileMemoryTracker(MemoryTracker):
+    """A running account that keeps the most that each tile holds, of bodies all at once."""
+
+    def __init__(self, tiles: int) -> None:
+        super().__init__(tiles)
+        self._live, self._peak = np.zeros((2, tiles), dtype=np.int64)
+
+    def add_tensor(self, key: object, tensor: LiveTensor) -> None:
+        """Starts the life of a tensor; one with the same key is dropped first."""
+        super().add_tensor(key, tensor)
+        self._live += tensor.laid.mapping.bytes_per_tile()
+
+    def drop_tensor(self, key: object) -> LiveTensor | None:
+        """Ends the life of a tensor and returns it; returns None if it was not alive."""
+        tensor = super().drop_tensor(key)
+        if tensor is not None:
+            self._live -= tensor.laid.mapping.bytes_per_tile()
+        return tensor
+
+    def record_step(
+        self,
+        name: str,
+        origin: str = "",
+        temporary_bytes: float = 0.0,
+        tiles: int = 0,
+        operation: int | None = None,
+    ) -> None:
+        """Records a step with `temporary_bytes` bytes of work space on the first tiles."""
+        super().record_step(name, origin, temporary_bytes, tiles, operation)
+        used = self._live
+        if space := round(temporary_bytes):
+            used = used.copy()
+            used[:tiles] += space
+        np.maximum(self._peak, used, out=self._peak)
+
+    def record_body(
+        self, body: LivenessRecord, surviving: Mapping[int, tuple[object, LiveTensor]] | None = None
+    ) -> None:
+        """Records a body that runs, see `MemoryTracker`."""
+        if len(body.bytes):
+            np.maximum(self._peak, self._live + body.tile_peak_bytes, out=self._peak)
+        super().record_body(body, surviving)
+        for _, tensor in (surviving or {}).values():
+            self._live += tensor.laid.mapping.bytes_per_tile()
+
+    def finish_record(self) -> LivenessRecord:
+        """Returns the record of all steps and tensors."""
+        return dc.replace(super().finish_record(), known_peaks=self._peak.copy())

@@ -97,6 +97,21 @@ class CodeUse:
             from_outside=self.from_outside * times,
         )
 
+    def add_calls(self, inside: int, from_outside: int) -> CodeUse:
+        """Returns this use together with more calls outside of outlined functions.
+
+        Args:
+          inside: how many read nothing from outside of their kernel.
+          from_outside: how many do.
+        """
+        if not inside + from_outside:
+            return self
+        return dc.replace(
+            self,
+            alone=self.alone + inside + from_outside,
+            from_outside=self.from_outside + from_outside,
+        )
+
     def add_uses(self, further_use: CodeUse) -> CodeUse:
         """Returns this use together with more calls of the same operation."""
         return CodeUse(

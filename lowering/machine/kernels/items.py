@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TypeAlias
 
 from lowering import marks
-from lowering.jaxprs import JaxprEqn, names_of_calling_functions, user_line
+from lowering.jaxprs import JaxprEqn, call_path, names_of_calling_functions, user_line
 from lowering.machine.cost import Operation, Shape
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.kernels.iterations import BranchPerIteration
@@ -19,9 +19,29 @@ Block: TypeAlias = tuple[str, int]
 """An outlined function, and the number of one of its calls."""
 
 
-def describe_shape(tensor: Shape) -> str:
-    """Returns the type of a tensor as text, such as `float16[128,1024]`."""
-    return f"{tensor.dtype}[{','.join(map(str, tensor.dims))}]"
+class Signature:
+    """A key with a hash that is computed once.
+
+    Args:
+      key: the key.
+    """
+
+    __slots__ = ("_hash", "_key")
+
+    def __init__(self, key: Hashable) -> None:
+        self._key, self._hash = key, hash(key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Signature) and self._key == other._key)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _share_signature(signature: Signature) -> Signature:
+    """Returns the first of equal signatures, so that few comparisons look into them."""
+    return signature
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -70,10 +90,43 @@ class Item:
         )
 
     @functools.cached_property
+    def origin(self) -> str:
+        """The user's `file:line`, or ""."""
+        return user_line(self.eqn) if self.eqn is not None else ""
+
+    @functools.cached_property
+    def distinct_reads(self) -> tuple[int, ...]:
+        """The values that it reads, each once, without literals."""
+        return tuple(dict.fromkeys(without_literals(self.reads)))
+
+    @functools.cached_property
+    def read_pattern(self) -> tuple[int | None, ...]:
+        """For each operand, which of the distinct values it is; None for a literal."""
+        position = {value: i for i, value in enumerate(self.distinct_reads)}
+        return tuple(None if value is None else position[value] for value in self.reads)
+
+    @functools.cached_property
+    def signature(self) -> Signature:
+        """What it has in common with the items that reports count together with it."""
+        return _share_signature(
+            Signature(
+                (
+                    self.operations,
+                    self.backward,
+                    self.direction,
+                    self.origin,
+                    call_path(self.eqn),
+                    self.scope,
+                    self.label,
+                )
+            )
+        )
+
+    @functools.cached_property
     def exact_title(self) -> str:
         """The exact name in reports: the primitives and the first result."""
         result = self.operations[-1].results
-        title = f"{self.name} {describe_shape(result[0])}" if result else self.name
+        title = f"{self.name} {result[0].text}" if result else self.name
         return f"{title}, backward" if self.backward else title
 
 
@@ -152,7 +205,7 @@ class Listing:
 
 def user_line_of_entry(entry: Entry) -> str:
     """Returns the user's `file:line` of an entry, or ""."""
-    return user_line(entry.eqn) if entry.eqn is not None else ""
+    return entry.origin if isinstance(entry, Item) else user_line(entry.eqn)
 
 
 def without_literals(reads: Iterable[int | None]) -> list[int]:

@@ -22,7 +22,7 @@ from lowering.machine.kernels.kernel_memory import KernelMemory, MemoryEvent, Ne
 from lowering.machine.kernels.layouts import Layouts, TensorLayout
 from lowering.machine.kernels.ledger import Ledger, MovedPart, total_of_move
 from lowering.machine.kernels.listing import PLANNED
-from lowering.machine.kernels.rearranging import rearrange_operands
+from lowering.machine.kernels.rearranging import Rearranger
 from lowering.machine.kernels.tensor_makers import (
     copies_of_remote_data,
     name_results,
@@ -107,6 +107,8 @@ class _Kernel:
         )
         self.shapes = list(listing.shapes)
         self.layouts = Layouts(self.shapes, listing.operands, operand_layouts, target.tiles_per_ipu)
+        self._costs: dict[tuple[Operation, ...], Cost] = {}
+        self._rearranger = Rearranger(self.layouts, self.shapes)
         self.events, self.results = list[MemoryEvent](), list[int]()
         self.views: dict[int | None, Item] = {}  # the item that makes each
         self._allocate_operands(operand_layouts)
@@ -131,7 +133,7 @@ class _Kernel:
                 i for i, value in enumerate(self.results) if self._is_view_of_other(value)
             ),
             life=KernelMemory(self.events, operands, owners, self.target.tiles_per_ipu),
-            code=self.ledger.code,
+            code=self.ledger.collect_code(),
             calls=tuple(self.ledger.calls),
             totals=self.ledger.totals,
             assumptions=tuple(self.ledger.assumptions),
@@ -157,7 +159,7 @@ class _Kernel:
                     planned_layouts.add_view(result, first, operation, part)
                 traced.update(item.writes)
             if operation.name in _PLANNED:
-                wanted_layouts = cost_of_item(item.operations, self.target).operands
+                wanted_layouts = self._cost_of_item(item).operands
                 for value, wanted_layout in zip(item.reads, wanted_layouts, strict=False):
                     if wanted_layout is not None and value is not None and value in traced:
                         planned_layouts.request_layout(value, wanted_layout)
@@ -166,13 +168,13 @@ class _Kernel:
                 self.layouts.set_layout_if_free(value, planned_layouts.layout_of(value))
 
     def _model_item(self, item: Item) -> None:
-        costs = cost_of_item(item.operations, self.target)
+        costs = self._cost_of_item(item)
         operation = item.operations[-1]
         if costs.moves_nothing and operation.name in VIEWS:
             if self._make_views_if_possible(item):
                 return
             costs = self._cost_of_gathering(item)
-        rearranging = rearrange_operands(item, costs, self.layouts, self.shapes)
+        rearranging = self._rearranger.rearrange_operands(item, costs)
         largest_layout = rearranging.largest_layout
         births: dict[int, LiveTensor] = {}
         wanted_layouts = costs.results or (None,) * len(item.writes)
@@ -211,6 +213,13 @@ class _Kernel:
         self.events.append(
             MemoryEvent(reads, births, space, space_tiles, (), in_place, False, *report_names)
         )
+
+    def _cost_of_item(self, item: Item) -> Cost:
+        """Returns the cost of an item; equal ones do not look into the chip again."""
+        cost = self._costs.get(item.operations)
+        if cost is None:
+            cost = self._costs[item.operations] = cost_of_item(item.operations, self.target)
+        return cost
 
     def _count_reading_tiles(self, item: Item, costs: Cost) -> int:
         """Returns how many tiles hold some of an operand; the first phase of a sum runs there."""

@@ -87,6 +87,8 @@ class KnownKernels:
         self.numbers = SignatureNumbers()
         self._structures = WeakKeyDictionary[Kernel, "_Structure"]()
         self._numbers_of_keys: dict[Hashable, int] = {}
+        # Each with its key, so that no other one gets its identity.
+        self._numbers_of_objects: dict[int, tuple[Hashable, int]] = {}
         self._listings_without_proportions: dict[Hashable, Listing] = {}
         self._listings: dict[int, Listing] = {}
         self._numbers_of_listings: dict[Hashable, int] = {}
@@ -103,8 +105,9 @@ class KnownKernels:
         listing = self._number_of_listing(run, branches, settings)
         iteration = run.iteration if branches else None
         stand_ins = use_stand_ins(run.operands)
-        key = listing, self._number_of(settings.target), iteration, stand_ins
-        key_of_leaving = key, self._number_of((settings.host, run.collectives))
+        key = listing, self._number_of_object(settings.target), iteration, stand_ins
+        links = self._number_of_object(settings.host), self._number_of_object(run.collectives)
+        key_of_leaving = key, links
         cost = self._costs.get(key) or self._costs.get(key_of_leaving)
         if cost is None:
             cost = model_kernel(
@@ -128,7 +131,8 @@ class KnownKernels:
     ) -> int:
         """Returns the number of a kernel's listing, in which its products have their plans."""
         structure = self._structure_of(run.kernel)
-        options = (run.plans, settings.target) if structure.is_planned else None
+        target = self._number_of_object(settings.target)
+        options = (run.plans, target) if structure.is_planned else None
         rest = structure.number, run.directions, branches, settings.reorders
         if (options, rest) not in self._numbers_of_listings:
             key = rest if options is None else (*rest, run.plans.without_proportions)
@@ -155,6 +159,12 @@ class KnownKernels:
     def _number_of(self, key: Hashable) -> int:
         """Returns a short key that stands for a long one."""
         return self._numbers_of_keys.setdefault(key, len(self._numbers_of_keys))
+
+    def _number_of_object(self, key: Hashable) -> int:
+        """Returns the same for a key that all runs of a model share, which is hashed once."""
+        if id(key) not in self._numbers_of_objects:
+            self._numbers_of_objects[id(key)] = key, self._number_of(key)
+        return self._numbers_of_objects[id(key)][1]
 
 
 @dc.dataclass(frozen=True, slots=True)

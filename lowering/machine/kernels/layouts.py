@@ -35,7 +35,7 @@ class TensorLayout:
     def _hash(self) -> int:
         return hash((self.mapping, self.view))
 
-    @property
+    @functools.cached_property
     def order_key(self) -> OrderKey:
         """A key that is equal for tensors which can be worked on together without rearrangement."""
         return self.mapping.by_hand or self.mapping.layout, self.view
@@ -45,16 +45,21 @@ class TensorLayout:
         """Whether the user has put the tensor on its tiles."""
         return self.mapping.by_hand is not None
 
-    @property
+    @functools.cached_property
     def memory_key(self) -> tuple[OrderKey, int]:
         """A key that is equal for tensors which can take each other's memory."""
         return self.order_key, self.mapping.total_bytes
+
+    @functools.cached_property
+    def at_first_tile(self) -> TensorLayout:
+        """The same layout, beginning on the first tile."""
+        return begin_at_tile(self, 0) if self.mapping.first_tile else self
 
     def for_element_type(self, shape: Shape) -> TensorLayout:
         """Returns the same layout for a tensor of as many elements of another type."""
         if shape.element_bytes == self.mapping.element_bytes:
             return self
-        return TensorLayout(dc.replace(self.mapping, element_bytes=shape.element_bytes), self.view)
+        return _change_element_bytes(self, shape.element_bytes)
 
     def for_operands(self, operand_tiles: OperandTiles) -> TensorLayout:
         """Returns the layout in a kernel whose operands begin on these tiles."""
@@ -125,8 +130,10 @@ class Layouts:
             owner = self.memory_owner(value)
             if owner not in self._laid:
                 self._laid[owner] = self.lay_out_linearly(self._shapes[owner])
-            laid = self._laid[owner]
-            layout = TensorLayout(laid.mapping, self._view_of_value(value, laid.view))
+            layout = self._laid[owner]
+            view = self._view_of_value(value, layout.view)
+            if view != layout.view:
+                layout = _view_layout(layout.mapping, view)
             self._known[value] = layout
         return layout
 
@@ -191,24 +198,45 @@ class Layouts:
 
     def layout_for_plan(self, shape: Shape, wanted_layout: WantedLayout) -> TensorLayout:
         """Returns the layout that a plan asks for, or that the user has chosen."""
-        if wanted_layout.by_hand is not None:
-            return TensorLayout(
-                map_by_hand(wanted_layout.by_hand, shape.element_bytes, self._tiles)
-            )
-        mapping = map_evenly(
-            shape.elements,
-            shape.element_bytes,
-            wanted_layout.used,
-            self._tiles,
-            layout=wanted_layout.layout,
-            block=wanted_layout.block,
-        )
-        return TensorLayout(mapping)
+        return _lay_out_for_plan(shape.elements, shape.element_bytes, wanted_layout, self._tiles)
 
     def lay_out_linearly(self, shape: Shape) -> TensorLayout:
         """Returns a linear layout that begins on the tile after the last one's."""
-        mapping = map_linearly(shape.elements, shape.element_bytes, self._tiles)
-        if mapping.used < self._tiles:
-            width, mapping = mapping.used, mapping.start_at_tile(self._next_tile)
-            self._next_tile = (self._next_tile + width) % self._tiles
-        return TensorLayout(mapping)
+        layout = _lay_out_linearly(shape.elements, shape.element_bytes, self._tiles)
+        used, first_tile = layout.mapping.used, self._next_tile
+        if used == self._tiles:
+            return layout
+        self._next_tile = (first_tile + used) % self._tiles
+        return begin_at_tile(layout, first_tile)
+
+
+@functools.lru_cache(maxsize=4096)
+def _change_element_bytes(layout: TensorLayout, element_bytes: int) -> TensorLayout:
+    return TensorLayout(dc.replace(layout.mapping, element_bytes=element_bytes), layout.view)
+
+
+@functools.lru_cache(maxsize=4096)
+def _view_layout(mapping: TileMapping, view: View) -> TensorLayout:
+    return TensorLayout(mapping, view)
+
+
+@functools.lru_cache(maxsize=4096)  # few layouts lay out all tensors: equal ones share their bytes
+def _lay_out_linearly(elements: int, element_bytes: int, tiles: int) -> TensorLayout:
+    return TensorLayout(map_linearly(elements, element_bytes, tiles))
+
+
+@functools.lru_cache(maxsize=4096)
+def _lay_out_for_plan(
+    elements: int, element_bytes: int, wanted_layout: WantedLayout, tiles: int
+) -> TensorLayout:
+    if wanted_layout.by_hand is not None:
+        return TensorLayout(map_by_hand(wanted_layout.by_hand, element_bytes, tiles))
+    mapping = map_evenly(
+        elements,
+        element_bytes,
+        wanted_layout.used,
+        tiles,
+        layout=wanted_layout.layout,
+        block=wanted_layout.block,
+    )
+    return TensorLayout(mapping)

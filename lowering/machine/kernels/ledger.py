@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses as dc
-from collections.abc import Callable, Iterable, Sequence
+import collections
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from lowering.jaxprs import call_path
@@ -11,7 +11,7 @@ from lowering.machine.cost import Cost, Operation, Phase, name_units
 from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.items import Block, Choice, Entry, Item, Loop, user_line_of_entry
 from lowering.machine.kernels.iterations import IterationCost, Iterations, repeat_iterations
-from lowering.machine.kernels.supersteps import Supersteps
+from lowering.machine.kernels.supersteps import Stretch, Supersteps
 from lowering.machine.kernels.totals import KernelCost, Total, add_runs_of
 from lowering.machine.mapping import VECTOR_BYTES, TileMapping
 from lowering.machine.program_tree import ProgramNode
@@ -54,7 +54,10 @@ class Ledger:
         numbers: Callable[[object], int],
     ) -> None:
         self.steps, self._target = Supersteps(target), target
-        self.code: dict[object, CodeUse] = {}
+        self._code: dict[object, CodeUse] = {}
+        self._further_calls = collections.Counter[tuple[object, bool]]()
+        # Equal items, as those of equal layers, run the same steps.
+        self._charges: dict[object, tuple[int, Total, Stretch]] = {}
         self.calls: list[object] = []
         self._entered: set[Block | None] = set()
         self.totals: dict[int, Total] = {}
@@ -89,8 +92,38 @@ class Ledger:
         Returns:
           The number of the operation.
         """
-        name, origin = item.name, user_line_of_entry(item)
+        key = item.signature, rearranging, bytes_, tiles
         code = item.operations, rearranging is not None
+        if (charge := self._charges.get(key)) is not None:
+            number, total, stretch = charge
+            total.exchange_bytes = self.steps.run_again(stretch)
+        else:
+            mark = self.steps.mark_start()
+            number, total = self._charge_for_first_time(
+                item, costs, rearranging, bytes_, tiles, first_tile
+            )
+            if (stretch := self.steps.find_stretch(mark)) is not None:
+                self._charges[key] = number, total, stretch
+        self._add_total(number, total)
+        if item.block is None and code in self._code:
+            self._further_calls[code, reads_outside] += 1
+        else:
+            use = self._code_use_of_item(item, costs, rearranging, first_tile, reads_outside)
+            self._add_code(code, use)
+        self.calls.append(code)
+        return number
+
+    def _charge_for_first_time(
+        self,
+        item: Item,
+        costs: Cost,
+        rearranging: Phase | None,
+        bytes_: int,
+        tiles: int,
+        first_tile: int,
+    ) -> tuple[int, Total]:
+        """Runs the steps of an item, see `charge_item`; returns its number and one run's total."""
+        name, origin = item.name, item.origin
         if costs.step is not None and costs.step.where:
             origin = costs.step.where
         primitive, dtype = item.operations[0].name, _widest_dtype(item.operations[-1])
@@ -110,6 +143,7 @@ class Ledger:
         )
         total.flops, total.bytes, total.tiles = costs.flops, bytes_, tiles
         total.first_tile, total.vertices, total.step = first_tile, costs.vertices, costs.step
+        code = item.operations, rearranging is not None
         number = self._numbers((*code, item.backward, direction, origin, path, item.scope, label))
         with self.steps.count_for_total(total, number):
             if rearranging is not None:
@@ -129,16 +163,20 @@ class Ledger:
                 self.steps.append_step(
                     "host", name, origin, self._count_host_cycles(item.operations[0])
                 )
-        self._add_total(number, total)
-        use = self._code_use_of_item(item, costs, rearranging, first_tile)
-        outside = int(reads_outside and not use.blocks)
-        self._add_code(code, dc.replace(use, from_outside=outside))
-        self.calls.append(code)
         if "callback" in primitive:
             self._note_assumption(item, "what the host does in a callback takes no time")
         if primitive in (_ON_TABLES & self._on_host) - self._remote:
             self._note_assumption(item, "what the host does with its table takes no time")
-        return number
+        return number, total
+
+    def collect_code(self) -> Mapping[object, CodeUse]:
+        """Returns the code that must be on the tiles, by signature of the operation."""
+        return {
+            signature: use.add_calls(
+                self._further_calls[signature, False], self._further_calls[signature, True]
+            )
+            for signature, use in self._code.items()
+        }
 
     def _run_links(self, total: Total, name: str, origin: str, costs: Cost) -> None:
         """Runs what an operation moves to or from other places than tiles, as it says."""
@@ -269,7 +307,12 @@ class Ledger:
         add_runs_of(total, self.totals, number, times)
 
     def _code_use_of_item(
-        self, item: Item, costs: Cost, rearranging: Phase | None, first_tile: int
+        self,
+        item: Item,
+        costs: Cost,
+        rearranging: Phase | None,
+        first_tile: int,
+        reads_outside: bool,
     ) -> CodeUse:
         blocks: frozenset[tuple[str, bool]] = frozenset()
         if item.block is not None:
@@ -287,11 +330,12 @@ class Ledger:
             alone=0 if blocks else 1,
             entered=int(enters),
             first_tile=first_tile,
+            from_outside=int(reads_outside and not blocks),
         )
 
     def _add_code(self, signature: object, use: CodeUse) -> None:
-        earlier_use = self.code.get(signature)
-        self.code[signature] = earlier_use.add_uses(use) if earlier_use else use
+        earlier_use = self._code.get(signature)
+        self._code[signature] = earlier_use.add_uses(use) if earlier_use else use
 
 
 def _count_row_bytes(operation: Operation) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses as dc
 import math
 from collections.abc import Generator, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
 
 from lowering.machine import trace as tr
 from lowering.machine.cost import Phase
@@ -13,6 +14,41 @@ from lowering.machine.kernels.totals import Total
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
 from lowering.machine.transfers.links import exchange_cycles
+
+_Row: TypeAlias = tuple[int, str, str, str, int, int, int]
+"""A step with the number of its operation, or `trace.NONE`; see `trace.Row`."""
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Stretch:
+    """Steps that may run again, as those of equal operations do.
+
+    Attributes:
+      rows: the steps, from cycle 0 on.
+      cycles: from start to end.
+      compute: cycles of compute.
+      exchange: cycles of exchange.
+      exchange_bytes: the bytes of each exchange.
+      nodes: their nodes of the program tree.
+    """
+
+    rows: tuple[_Row, ...]
+    cycles: int
+    compute: float
+    exchange: float
+    exchange_bytes: tuple[float, ...]
+    nodes: tuple[ProgramNode, ...]
+
+
+class Mark(NamedTuple):
+    """Where a stretch starts: the state of `Supersteps` then."""
+
+    begin: int
+    clock: int
+    compute: float
+    exchange: float
+    rows: int
+    nodes: int
 
 
 class Supersteps:
@@ -24,7 +60,7 @@ class Supersteps:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._rows: list[tr.Row] = []
+        self._rows: list[_Row] = []
         self._parts: list[tuple[int, tr.Trace]] = []
         self._begin = 0
         self._operation = tr.NONE
@@ -33,6 +69,7 @@ class Supersteps:
         self.compute = 0.0
         self.exchange = 0.0
         self.exchange_bytes = 0.0
+        self._bytes_of_exchanges: list[float] = []
 
     def run_phases(self, name: str, origin: str, phases: Sequence[Phase], repeats: int = 1) -> None:
         """Runs phases: for each a sync, an exchange if there is data to receive, and compute."""
@@ -49,6 +86,7 @@ class Supersteps:
                 cycles = exchange_cycles(self._target, phase.exchange_bytes)
                 self.exchange += cycles
                 self.exchange_bytes += phase.exchange_bytes
+                self._bytes_of_exchanges.append(phase.exchange_bytes)
                 self.append_step("exchange", title, origin, cycles)
             if phase.compute:
                 cycles = math.ceil(phase.compute)
@@ -92,6 +130,39 @@ class Supersteps:
             )
             self.nodes.append(node)
 
+    def mark_start(self) -> Mark:
+        """Marks where a stretch starts."""
+        self._bytes_of_exchanges = []
+        return Mark(
+            self._begin, self.clock, self.compute, self.exchange, len(self._rows), len(self.nodes)
+        )
+
+    def find_stretch(self, mark: Mark) -> Stretch | None:
+        """Returns the steps since a mark; None if there are parts among them."""
+        if mark.begin != self._begin:
+            return None
+        shift = mark.clock - mark.begin
+        return Stretch(
+            rows=tuple(_delay_row(row, -shift) for row in self._rows[mark.rows :]),
+            cycles=self.clock - mark.clock,
+            compute=self.compute - mark.compute,
+            exchange=self.exchange - mark.exchange,
+            exchange_bytes=tuple(self._bytes_of_exchanges),
+            nodes=tuple(self.nodes[mark.nodes :]),
+        )
+
+    def run_again(self, stretch: Stretch) -> float:
+        """Runs a stretch once more and returns the bytes that it exchanges."""
+        shift, before = self.clock - self._begin, self.exchange_bytes
+        self._rows.extend(_delay_row(row, shift) for row in stretch.rows)
+        self.nodes.extend(stretch.nodes)
+        self.clock += stretch.cycles
+        self.compute += stretch.compute
+        self.exchange += stretch.exchange
+        for bytes_ in stretch.exchange_bytes:
+            self.exchange_bytes += bytes_
+        return self.exchange_bytes - before
+
     def append_part(self, part: tr.Trace, cycles: int, nodes: Iterable[ProgramNode] = ()) -> None:
         """Appends a part that has been modelled before, with its nodes of the program tree."""
         self.nodes.extend(nodes)
@@ -116,3 +187,9 @@ class Supersteps:
             self._parts.append((self._begin, tr.build_block(self._rows)))
             self._rows = []
         self._begin = self.clock
+
+
+def _delay_row(row: _Row, cycles: int) -> _Row:
+    """Returns a step that starts so many cycles later."""
+    ipu, kind, name, origin, start, length, operation = row
+    return ipu, kind, name, origin, start + cycles, length, operation

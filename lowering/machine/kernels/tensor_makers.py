@@ -12,7 +12,6 @@ from lowering.machine.kernels.alive import LiveTensor
 from lowering.machine.kernels.items import (
     Entry,
     Item,
-    describe_shape,
     user_line_of_entry,
 )
 from lowering.machine.kernels.layouts import TensorLayout
@@ -37,7 +36,7 @@ def tensor_made_by(
     """
     primitive, label, scope = _name_entry(entry)
     return LiveTensor(
-        name=describe_shape(shape),
+        name=shape.text,
         operation=move or primitive,
         origin="" if entry is None else user_line_of_entry(entry),
         laid=layout,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from lowering.ground import Superstep
 from lowering.jaxprs import CallPath
@@ -17,19 +17,6 @@ from lowering.machine.program_tree import ProgramNode
 from lowering.machine.trace import Trace
 
 _Key = TypeVar("_Key")
-
-_ZERO_COUNTS: dict[str, Any] = dict(
-    runs=0.0,
-    cycles=0.0,
-    compute_cycles=0.0,
-    exchange_cycles=0.0,
-    bubble_cycles=0.0,
-    flops=0.0,
-    bytes=0.0,
-    exchange_bytes=0.0,
-    remote_bytes=0.0,
-    tiles=0,
-)
 
 
 @dc.dataclass(slots=True)
@@ -74,7 +61,20 @@ class Total:
 
     def without_runs(self) -> Total:
         """Returns a total of the same operations without any runs."""
-        return dc.replace(self, **_ZERO_COUNTS)
+        return Total(
+            self.title,
+            self.label,
+            self.source,
+            self.origin,
+            self.scope,
+            self.call_path,
+            self.direction,
+            self.dtype,
+            self.units,
+            first_tile=self.first_tile,
+            vertices=self.vertices,
+            step=self.step,
+        )
 
     def add_runs(self, further_total: Total, times: float = 1.0) -> None:
         """Adds the runs of another total, `times` over."""

@@ -9,6 +9,7 @@ transposition, and are transposed in turn), there is a walk over a walk.
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
@@ -52,6 +53,7 @@ def identity_walk(elements: int) -> Walk:
     return Walk(elements, 0, ((elements, 1),) if elements > 1 else ())
 
 
+@functools.lru_cache(maxsize=1 << 14)  # equal layers have equal views
 def apply_to_view(view: View, operation: Operation, part: int = 0) -> View:
     """Returns the view of an operation's result, given the view of its operand.
 
@@ -80,6 +82,7 @@ def operand_shown_by(operation: Operation) -> int | None:
     return 0
 
 
+@functools.lru_cache(maxsize=4096)
 def invert_view(view: View) -> View | None:
     """Returns the view that undoes another; None if that is no permutation of all elements."""
     walks: list[Walk] = []

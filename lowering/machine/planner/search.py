@@ -8,6 +8,7 @@ memory never gives a slower plan.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses as dc
 import functools
 import math
@@ -278,12 +279,22 @@ def _merge_into_front(groups: list[_EstimatedCandidates]) -> _ParetoFront:
 
 
 def find_worthwhile(cycles: Array, memory: Array) -> list[int]:
-    """Returns the candidates of a front that are much faster than all that are much smaller."""
+    """Returns the candidates of a front that are much faster than all that are much smaller.
+
+    Args:
+      cycles: their cycles, each fewer than those before.
+      memory: their memory, none less than those before.
+    """
     kept: list[int] = []
-    for i in range(len(cycles)):
-        is_close = cycles[kept] <= _SLOWER * cycles[i]
-        if not (is_close & (memory[kept] <= _SMALLER * memory[i])).any():
-            kept.append(i)
+    kept_cycles: list[float] = []
+    kept_memory: list[float] = []
+    candidates: list[tuple[float, float]] = list(zip(cycles.tolist(), memory.tolist(), strict=True))
+    for number, (cycle_count, bytes_) in enumerate(candidates):
+        smaller = bisect.bisect_right(kept_memory, _SMALLER * bytes_)
+        if not smaller or kept_cycles[smaller - 1] > _SLOWER * cycle_count:  # the fastest of these
+            kept.append(number)
+            kept_cycles.append(cycle_count)
+            kept_memory.append(bytes_)
     return kept
 
 

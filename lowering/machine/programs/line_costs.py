@@ -60,6 +60,7 @@ class ValueMakers:
     def __init__(self, program: ir.Program) -> None:
         self._program = program
         self._makers: dict[ValueId, JaxprEqn] = {}
+        self._move_origins: dict[object, MoveOrigin] = {}
         for node in ir.walk_nodes(program.body):
             if isinstance(node, ir.Execute):
                 for eqn, value in zip(_makers_of_results(node.kernel), node.writes, strict=True):
@@ -88,12 +89,15 @@ class ValueMakers:
           node: the node that moves them, if there is one.
           origin: the user's line, if it is not that of the maker.
         """
-        direction = self.directions.direction_of_values(values, node)
-        if origin is not None:
-            return MoveOrigin(origin, (origin,) if origin else (), direction)
-        return MoveOrigin(
-            self.line_of_first(values), call_path(self._first_maker(values)), direction
-        )
+        key = tuple(values), id(node), origin
+        if key not in self._move_origins:
+            direction = self.directions.direction_of_values(values, node)
+            if origin is None:
+                line, path = self.line_of_first(values), call_path(self._first_maker(values))
+            else:
+                line, path = origin, (origin,) if origin else ()
+            self._move_origins[key] = MoveOrigin(line, path, direction)
+        return self._move_origins[key]
 
     def describe_maker(self, value: ValueId) -> tuple[str, str]:
         """Returns the word for the operation that makes a value, and its scopes; "" for others."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import dataclasses as dc
 import functools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias, overload
 
 import numpy as np
 
@@ -40,44 +40,68 @@ def liveness_of_ipu(residency: Residency, io_tiles: int = 0) -> Liveness:
       io_tiles: tiles behind the others, which hold nothing.
     """
     record = residency.alive
-
-    @functools.cache
-    def with_io_tiles(mapping: TileMapping) -> OnTiles:
-        if mapping.by_hand is not None:
-            return dc.replace(mapping, tiles=mapping.tiles + io_tiles)
-        return TileBytes(np.pad(mapping.bytes_per_tile(), (0, io_tiles)))
-
-    def on_all_tiles(mapping: TileMapping) -> OnTiles:
-        return with_io_tiles(mapping) if io_tiles else mapping
-
-    def lifetime(tensor: LiveTensor, first: int | None, last: int | None) -> Lifetime:
-        return Lifetime(
-            name=tensor.name,
-            category=tensor.category,
-            operation=tensor.operation,
-            origin=tensor.origin,
-            mapping=on_all_tiles(tensor.laid.mapping),
-            first=first,
-            last=last,
-            value=tensor.value,
-            path=tensor.path,
-            label=tensor.label,
-            scope=tensor.scope,
-        )
-
-    lives = zip(record.tensors, record.first.tolist(), record.last.tolist(), strict=True)
-    permanent_lifetimes = (lifetime(tensor, None, None) for tensor in residency.always)
-    temporary_lifetimes = (
-        lifetime(tensor, first, last) for tensor, first, last in lives if first <= last
-    )
     return Liveness(
         names=record.names,
         origins=record.origins,
         operations=record.operations,
         bytes=record.bytes,
         temporary_bytes=record.temporary_bytes,
-        tensors=(*permanent_lifetimes, *temporary_lifetimes),
+        tensors=_Lifetimes(residency, io_tiles),
     )
+
+
+class _Lifetimes(Sequence[Lifetime]):
+    """The lifetimes of one IPU's tensors, described as soon as somebody looks at them."""
+
+    def __init__(self, residency: Residency, io_tiles: int) -> None:
+        self._residency, self._io_tiles = residency, io_tiles
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @overload
+    def __getitem__(self, index: int) -> Lifetime: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Lifetime]: ...
+    def __getitem__(self, index: int | slice) -> Lifetime | Sequence[Lifetime]:
+        return self._all[index]
+
+    def __iter__(self) -> Iterator[Lifetime]:
+        return iter(self._all)
+
+    @functools.cached_property
+    def _all(self) -> tuple[Lifetime, ...]:
+        record = self._residency.alive
+        on_all_tiles = functools.cache(self._add_io_tiles)
+
+        def describe(tensor: LiveTensor, first: int | None, last: int | None) -> Lifetime:
+            return Lifetime(
+                name=tensor.name,
+                category=tensor.category,
+                operation=tensor.operation,
+                origin=tensor.origin,
+                mapping=on_all_tiles(tensor.laid.mapping),
+                first=first,
+                last=last,
+                value=tensor.value,
+                path=tensor.path,
+                label=tensor.label,
+                scope=tensor.scope,
+            )
+
+        lives = zip(record.tensors, record.first.tolist(), record.last.tolist(), strict=True)
+        permanent_lifetimes = (describe(tensor, None, None) for tensor in self._residency.always)
+        temporary_lifetimes = (
+            describe(tensor, first, last) for tensor, first, last in lives if first <= last
+        )
+        return (*permanent_lifetimes, *temporary_lifetimes)
+
+    def _add_io_tiles(self, mapping: TileMapping) -> OnTiles:
+        if not self._io_tiles:
+            return mapping
+        if mapping.by_hand is not None:
+            return dc.replace(mapping, tiles=mapping.tiles + self._io_tiles)
+        return TileBytes(np.pad(mapping.bytes_per_tile(), (0, self._io_tiles)))
 
 
 def memory_of_replica(

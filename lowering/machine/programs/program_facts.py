@@ -8,16 +8,17 @@ from typing import NamedTuple
 
 from lowering import ir
 from lowering.ground import HOST, ValueId
-from lowering.machine.kernels.items import describe_shape
 from lowering.machine.kernels.known_kernels import KnownKernels
 from lowering.machine.kernels.listing import shape_of_aval
 from lowering.machine.programs.line_costs import ValueMakers
 from lowering.machine.programs.loop_counters import CountedBranches, find_counted_branches
+from lowering.machine.programs.memory_steps import MemorySteps
 from lowering.machine.programs.remote_storage import (
     find_overwriting_values,
     find_stored_values,
     find_values_passed_straight_to_storage,
 )
+from lowering.machine.programs.shared_layouts import SharedLayouts
 from lowering.machine.programs.updates import Updates, find_loop_updates, find_updates
 from lowering.machine.programs.value_names import Names, find_value_names
 from lowering.ops import Storage
@@ -48,6 +49,8 @@ class ProgramFacts:
         self.program = program
         self.reads = ir.PlacesOfReads()
         self._updates: dict[frozenset[int], Updates] = {}
+        self._shared_layouts: dict[frozenset[int], SharedLayouts] = {}
+        self._memory_steps: dict[frozenset[tuple[ir.Place, ir.Place]], MemorySteps] = {}
         self._names: dict[object, Names] = {}
         self._words: dict[ValueId, ValueWords] = {}
 
@@ -98,6 +101,21 @@ class ProgramFacts:
             self._updates[key] = find_updates(self.program, key)
         return self._updates[key]
 
+    def shared_layouts_with(self, donated: Collection[int]) -> SharedLayouts:
+        """Returns the values that share a layout, none of which has one yet."""
+        key = frozenset(donated)
+        if key not in self._shared_layouts:
+            self._shared_layouts[key] = SharedLayouts(self.program, self.updates_with(donated))
+        return self._shared_layouts[key]
+
+    def memory_steps_with(self, updates: Updates) -> MemorySteps:
+        """Returns the steps of each body, if these values take the memory of others."""
+        key = frozenset(updates.items())
+        if key not in self._memory_steps:
+            makers = self.makers.equation_that_makes
+            self._memory_steps[key] = MemorySteps(self.reads, makers, updates)
+        return self._memory_steps[key]
+
     def names_with(self, arguments: Mapping[int, str], results: Sequence[str]) -> Names:
         """Returns the user's names of values; see `find_value_names`."""
         key = tuple(arguments.items()), tuple(results)
@@ -109,7 +127,7 @@ class ProgramFacts:
         """Returns a value in words."""
         words = self._words.get(value)
         if words is None:
-            type_ = describe_shape(shape_of_aval(self.program.avals[value]))
+            type_ = shape_of_aval(self.program.avals[value]).text
             words = self._words[value] = ValueWords(type_, *self.makers.describe_maker(value))
         return words
 

@@ -9,12 +9,13 @@ from typing import TypeAlias
 from lowering import ir
 from lowering.ground import HOST, IpuId, ValueId
 from lowering.jaxprs import JaxprEqn, user_line
-from lowering.machine.kernels.alive import LivenessRecord, LiveTensor, MemoryTracker
+from lowering.machine.kernels.alive import LivenessRecord, LiveTensor, TileMemoryTracker
 from lowering.machine.kernels.layouts import TensorLayout
 from lowering.machine.kernels.listing import shape_of_aval
 from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.labels import label_of_moved
 from lowering.machine.mapping import map_linearly
+from lowering.machine.programs.memory_steps import RunInMemory
 from lowering.machine.programs.program_facts import ProgramFacts
 from lowering.machine.programs.remote_storage import (
     STREAMING_MEMORY_MOVES,
@@ -96,10 +97,10 @@ class _ResidencyWalker:
     ) -> None:
         program, self.facts, self.names = facts.program, facts, user_names
         self.new = {**updates, **facts.loop_updates}
-        self.old = {new: old for old, new in self.new.items()}
+        self.steps = facts.memory_steps_with(self.new)
         self.out_of_date: set[ir.Place] = set()
         self.program, self.kernels, self.lies, self.tiles = program, kernels, layout_of, tiles
-        self.memory = [MemoryTracker(tiles) for _ in range(program.ipus)]
+        self.memory = [TileMemoryTracker(tiles) for _ in range(program.ipus)]
         self.always: list[dict[ir.Place, LiveTensor]] = [{} for _ in range(program.ipus)]
         self.remote = [0] * program.ipus
         self.buffers: dict[ir.Place, ir.Place] = {}
@@ -127,21 +128,19 @@ class _ResidencyWalker:
 
         The memory of loop variables, `entering`, is not given back, but may be taken over.
         """
-        flat = ir.Sequence(ir.inline_tasks(steps))
-        dead = ir.find_dead_values_after_steps(flat, results, self.needs, entering)
-        for node, dying in zip(flat.steps, dead, strict=True):
-            self._walk_node(node, set(dying))
-            for value_on_ipu in set(dying) - entering:
+        for step in self.steps.steps_of_body(steps, results, entering):
+            if step.run is not None:
+                self._walk_run(self.kernels[id(step.node)], step.run, step.dying)
+            else:
+                self._walk_node(step.node, set(step.dying))
+            for value_on_ipu in step.dropped:
                 self._drop_value(value_on_ipu)
-            self.out_of_date.update(place for place in dying if place in self.new)
-            replaced = (self.old[place] for place in ir.places_of_writes(node) if place in self.old)
-            for value_on_ipu in (*dying, *replaced):
+            self.out_of_date.update(step.out_of_date)
+            for value_on_ipu in step.replaced:
                 self._move_update_to_old(value_on_ipu)
 
     def _walk_node(self, node: ir.Node, dying: set[ir.Place]) -> None:
         match node:
-            case ir.Execute():
-                self._walk_execute(node, dying)
             case ir.Copy() if HOST in (node.source, node.target):
                 self._walk_host_copy(node)
             case ir.Copy():
@@ -302,22 +301,17 @@ class _ResidencyWalker:
                 )
                 self.buffers[value_on_ipu] = value_on_ipu
 
-    def _walk_execute(self, node: ir.Execute, dying: set[ir.Place]) -> None:
-        cost, memory = self.kernels[id(node)], self.memory[node.ipu]
-        reads = [(value, node.ipu) for value in node.reads]
-        donated = frozenset(i for i, read in enumerate(reads) if read in dying)
-        results_on_ipu = [(value, node.ipu) for value in node.writes]
-        written = {value_on_ipu: i for i, value_on_ipu in enumerate(results_on_ipu)}
-        pairs = ((i, written.get(self.new.get(reads[i], reads[i]))) for i in donated)
-        successors = frozenset((old, new) for old, new in pairs if new is not None)
-        record, in_place = cost.life.liveness_with_donated(donated, successors, cost.operand_tiles)
+    def _walk_run(self, cost: KernelCost, run: RunInMemory, dying: frozenset[ir.Place]) -> None:
+        record, in_place = cost.life.liveness_with_donated(
+            run.donated, run.successors, cost.operand_tiles
+        )
+        memory, reads, heirs = self.memory[run.ipu], run.reads, set[ir.Place]()
         reusing: list[tuple[ir.Place, ir.Place, LiveTensor]] = []
         surviving: dict[int, tuple[ir.Place, LiveTensor]] = {}
         copied: list[tuple[ir.Place, LiveTensor]] = []
         owners = zip(in_place, cost.life.results, strict=True)
-        makers = map(self.makers.equation_that_makes, node.writes)
-        results = zip(results_on_ipu, cost.results, owners, makers, strict=True)
-        for place, layout, (operand, owner), eqn in results:
+        results = zip(run.results, cost.results, owners, strict=True)
+        for (place, eqn), layout, (operand, owner) in results:
             live = self._live_tensor_of_result(place, cost.life.births.get(owner), eqn)
             if operand is None:
                 tensor_key = record.left.get(owner)
@@ -325,8 +319,8 @@ class _ResidencyWalker:
                     surviving[tensor_key] = place, live
                 else:
                     copied.append((place, live))
-            elif reads[operand] in dying:
-                dying.discard(reads[operand])
+            elif reads[operand] in dying and reads[operand] not in heirs:
+                heirs.add(reads[operand])
                 reusing.append((reads[operand], place, live))
             else:
                 self._add_in_own_step(

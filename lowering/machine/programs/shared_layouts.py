@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 from lowering import ir
 from lowering.ground import HOST
 from lowering.machine.kernels.layouts import TensorLayout
@@ -40,6 +42,12 @@ class SharedLayouts:
         for old, new in updates.items():
             self._make_values_share_layout(old, new)
         self._root = {place: self._representative_of(place) for place in tuple(self._parent)}
+
+    def start_anew(self) -> SharedLayouts:
+        """Returns the same names, of which none has a layout yet."""
+        fresh = copy.copy(self)
+        fresh._laid = {}
+        return fresh
 
     def layout_on_ipu(self, value_on_ipu: ir.Place) -> TensorLayout | None:
         """Returns the layout of a value; None if it has none yet."""

@@ -26,7 +26,6 @@ from lowering.machine.programs.moves import IpuClock, MoveTimer
 from lowering.machine.programs.pipeline_run import TRANSFERS, Flow, TaskBody, time_pipeline_schedule
 from lowering.machine.programs.pipeline_timeline import TaskKind, list_stage_phase_pairs
 from lowering.machine.programs.program_facts import ProgramFacts
-from lowering.machine.programs.shared_layouts import SharedLayouts
 from lowering.machine.programs.timed_part import TimedPart, join_parts
 from lowering.machine.transfers.between_replicas import Collectives, Sum, bytes_of_replica_sums
 from lowering.ops import TaskRole
@@ -107,7 +106,7 @@ class ProgramTimer:
             options.host,
             options.reorders,
         )
-        self.layouts = SharedLayouts(program, facts.updates_with(options.donated))
+        self.layouts = facts.shared_layouts_with(options.donated).start_anew()
         self.kernels: dict[int, KernelCost] = {}
         self._timed_kernels: dict[tuple[int, IpuId, str], TimedPart] = {}
         self.account = CycleAccount(self._known.numbers)

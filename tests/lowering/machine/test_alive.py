@@ -15,6 +15,7 @@ from lowering.machine.kernels import (
     MemoryEvent,
     MemoryTracker,
     TensorLayout,
+    TileMemoryTracker,
     compute_kernel_liveness,
 )
 
@@ -58,9 +59,10 @@ def names_at(account: LivenessRecord, step: int) -> list[str]:
     return sorted(live.name for live in account.tensors_alive_at(step))
 
 
+@pytest.mark.parametrize("tracker", [MemoryTracker, TileMemoryTracker])
 @given(st.lists(steps, max_size=30))
-def test_memory_against_every_step(steps):
-    memory = MemoryTracker(TILES)
+def test_memory_against_every_step(tracker, steps):
+    memory = tracker(TILES)
     alive: dict[int, LiveTensor] = {}
     seen: list[list[LiveTensor]] = []  # at every step
     spaces: list[np.ndarray] = []

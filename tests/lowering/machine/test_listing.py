@@ -23,7 +23,7 @@ from lowering.machine.kernels import (
     schedule_items,
     set_proportions,
 )
-from lowering.machine.kernels.items import Choice, describe_shape
+from lowering.machine.kernels.items import Choice
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.ops import repeat_with_queues, user_ops
 from tests.lowering.machine.samples import A, M, listed
@@ -132,7 +132,7 @@ def test_literals_have_no_number():
 def test_every_value_has_a_shape():
     listing = listed(lambda x, w: jnp.tanh(x @ w).astype(jnp.bfloat16), X, M.update(shape=(3, 5)))
     made = {item.writes[0]: item.operations[-1].first_result for item in listing.items}
-    assert [describe_shape(listing.shapes[value]) for value in made] == [
+    assert [listing.shapes[value].text for value in made] == [
         "float32[2,5]",
         "float32[2,5]",
         "bfloat16[2,5]",
