@@ -29,6 +29,9 @@ from lowering import InternalError, schedules
 ROUNDING = 1e-12
 """What is more by no larger share is as much."""
 
+EXCESS = 1e-9
+"""A share of an IPU's memory that may be a rounding error."""
+
 _MOST_STAGES_PER_IPU = 8  # each doubling halves what is left of the bubble, for twice the transfers
 
 
@@ -225,6 +228,20 @@ class Alternative:
             if not (shares_ipu & ~is_far & has_first[:, None] & has_last).any():
                 seconds = max(seconds, bytes_ / costs.bytes_per_second)
         return seconds
+
+    @functools.cached_property
+    def parameter_sums(self) -> np.ndarray:
+        """The bytes of parameters of the segments before each one, float64 [segments + 1].
+
+        A stage that needs more than any IPU has for its own parameters never has both segments of
+        tied ones: then the one with the last of them has a copy.
+        """
+        sums = self.stage_costs.prefixes["parameters"].copy()
+        own = self.stage_costs.prefixes["parameters"]
+        for first, last, bytes_ in self.stage_costs.costs.tied_bytes:
+            if own[last + 1] - own[first] > self.memory.max() * (1 + EXCESS):
+                sums[last + 1 :] += bytes_
+        return sums
 
     @functools.cached_property
     def memory_paths(self) -> tuple[np.ndarray, ...]:

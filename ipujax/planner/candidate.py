@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ipujax.planner.alternative import ROUNDING, Alternative
+from ipujax.planner.alternative import EXCESS, ROUNDING, Alternative
 from ipujax.planner.bounds import (
-    EXCESS,
     StageTables,
     least_seconds_by_sums,
     least_seconds_of_any_cut,
