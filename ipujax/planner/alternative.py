@@ -322,7 +322,12 @@ class Alternative:
 
     def fits_in_memory(self, cuts: Cuts) -> np.ndarray:
         """Returns for each cut whether all its IPUs have enough memory, bool [cuts]."""
-        return np.all(self.peak_bytes(cuts) <= self.memory * (1 + ROUNDING), axis=1)
+        return self.lacking_shares(cuts) == 0
+
+    def lacking_shares(self, cuts: Cuts) -> np.ndarray:
+        """Computes what cuts lack of the memory of IPUs, as shares, summed; float64 [cuts]."""
+        over = self.peak_bytes(cuts) / self.memory - 1
+        return np.where(over > ROUNDING, over, 0.0).sum(axis=1)
 
 
 def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alternative]:
