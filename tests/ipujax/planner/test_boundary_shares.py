@@ -10,12 +10,9 @@ import pytest
 from scipy import optimize
 
 from ipujax.planner.boundary_shares import BoundaryShares
-from ipujax.planner import Costs
-from ipujax.planner.alternative import Alternative, TimedSchedule
 from ipujax.planner.candidate import Candidate
-from ipujax.planner.stage_costs import StageCosts
 from ipujax.planner.stage_graph import StageGraph
-from lowering import schedules
+from ipujax.planning import Costs
 from tests.ipujax.planner.test_local_search import COSTS, alternative
 
 SEGMENTS = len(COSTS)
@@ -73,8 +70,7 @@ def test_copies_of_tied_parameters_need_memory(memory: float) -> None:
     """Four segments have 8 bytes of parameters, and one a copy of 3: 5.5 bytes for each IPU."""
     tied = [(0, 3, 3.0)]
     costs = Costs([1] * 4, [1] * 4, parameter_bytes=[4, 1, 1, 2], tied_bytes=tied)
-    kind = schedules.find_registered_schedule("interleaved_one_f_one_b")
-    timed, stage_costs = TimedSchedule(kind, (0, 1, 0, 1), 4), StageCosts(costs, False, False)
-    candidate = Candidate(Alternative(timed, stage_costs, False, 1, np.full(2, memory)))
+    choice = alternative(memory, costs, "interleaved_one_f_one_b", (0, 1, 0, 1))
+    candidate = Candidate(choice)
     candidate.find_rough_cut(math.inf, lambda: False)
     assert math.isinf(candidate.least) == (memory < 5.5)
