@@ -266,7 +266,7 @@ class _Search:
             known = [one for one in self._known if one.may_be_faster(limit) and one not in stuck]
             candidates = [*known, *itertools.islice(self._unseen, 1)]
             candidate = min(candidates, key=lambda one: one.least_of_rest)
-            is_far = limit > _FAR * candidate.least_of_rest and self._is_past(_OF_A_LONG_SEARCH)
+            is_far = limit > _SLOW * candidate.least_of_rest and self._is_past(_OF_A_LONG_SEARCH)
             if is_far and turn % _TURNS_WITHOUT_MOVES == 0:
                 self._move_segments(_FIRST_TURN)
             if candidate in self._unseen:
