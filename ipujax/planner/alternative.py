@@ -29,6 +29,9 @@ from lowering import InternalError, schedules
 ROUNDING = 1e-12
 """What is more by no larger share is as much."""
 
+EXCESS = 1e-9
+"""A share of an IPU's memory that may be a rounding error."""
+
 _MOST_STAGES_PER_IPU = 8  # each doubling halves what is left of the bubble, for twice the transfers
 
 
@@ -227,6 +230,20 @@ class Alternative:
         return seconds
 
     @functools.cached_property
+    def parameter_sums(self) -> np.ndarray:
+        """The bytes of parameters of the segments before each one, float64 [segments + 1].
+
+        A stage that needs more than any IPU has for its own parameters never has both segments of
+        tied ones: then the one with the last of them has a copy.
+        """
+        sums = self.stage_costs.prefixes["parameters"].copy()
+        own = self.stage_costs.prefixes["parameters"]
+        for first, last, bytes_ in self.stage_costs.costs.tied_bytes:
+            if own[last + 1] - own[first] > self.memory.max() * (1 + EXCESS):
+                sums[last + 1 :] += bytes_
+        return sums
+
+    @functools.cached_property
     def memory_paths(self) -> tuple[np.ndarray, ...]:
         """What must not be above 0, as paths of each IPU that has a limit and several stages.
 
@@ -305,7 +322,12 @@ class Alternative:
 
     def fits_in_memory(self, cuts: Cuts) -> np.ndarray:
         """Returns for each cut whether all its IPUs have enough memory, bool [cuts]."""
-        return np.all(self.peak_bytes(cuts) <= self.memory * (1 + ROUNDING), axis=1)
+        return self.lacking_shares(cuts) == 0
+
+    def lacking_shares(self, cuts: Cuts) -> np.ndarray:
+        """Computes what cuts lack of the memory of IPUs, as shares, summed; float64 [cuts]."""
+        over = self.peak_bytes(cuts) / self.memory - 1
+        return np.where(over > ROUNDING, over, 0.0).sum(axis=1)
 
 
 def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alternative]:

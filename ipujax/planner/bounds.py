@@ -7,13 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ipujax.planner.alternative import ROUNDING, Alternative
+from ipujax.planner.alternative import EXCESS, ROUNDING, Alternative
 from ipujax.planner.stage_costs import Cuts, StageCosts
 from ipujax.planner.stage_graph import find_least_sum, sum_path
 from ipujax.planner.task_times import BACKWARD, COLUMNS, FORWARD, LEFT, ONE, UPDATE, WEIGHTS
-
-EXCESS = 1e-9
-"""A share of an IPU's memory that may be a rounding error."""
 
 
 class StageTables:
@@ -118,7 +115,7 @@ def _least_seconds_by_waiting(alternative: Alternative) -> float:
         return 0.0
     starts = np.arange(len(costs.costs))
     least_work_space = costs.workspace_bytes(starts, starts + 1).min()
-    fixed = costs.prefixes["parameters"][-1] + len(memory) * least_work_space
+    fixed = alternative.parameter_sums[-1] + len(memory) * least_work_space
     room = memory.sum() * (1 + EXCESS) - fixed
     kept = costs.prefixes["least activations"]
     if room < kept[-1] / np.bincount(alternative.device_mapping).max():

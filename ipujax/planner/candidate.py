@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ipujax.planner.alternative import ROUNDING, Alternative
+from ipujax.planner.alternative import EXCESS, ROUNDING, Alternative
 from ipujax.planner.bounds import (
-    EXCESS,
     StageTables,
     least_seconds_by_sums,
     least_seconds_of_any_cut,
@@ -50,12 +49,14 @@ class Candidate:
       given: the cut points of its only cut.
       least: seconds that none of its cuts can be faster than.
       found: the best of its cuts that is known.
+      lacking: the shares of IPUs' memory, summed, that the nearest cut lacks, if none fits.
     """
 
     def __init__(self, alternative: Alternative, given: tuple[int, ...] | None = None):
         self.alternative, self.given = alternative, given
         self.least = least_seconds_of_any_cut(alternative)
         self.found = FoundCut(None, math.inf, proven=False)
+        self.lacking = 0.0
         self._parts: CutParts | None = None
         self._bounds: PathBounds | None = None
         self._local: LocalSearch | None = None
@@ -104,6 +105,9 @@ class Candidate:
         self._bounds.start_with(cut)
         self.found = find_rough_cut(self.alternative, graph, self._bounds, limit, is_out_of_time)
         self.least = max(self.least, self._bounds.seconds)
+        if self.found.cut is None:
+            cuts = np.array(self._bounds.cuts)
+            self.lacking = float(self.alternative.lacking_shares(cuts).min())
 
     def find_good_cut(self, limit: float, is_out_of_time: Callable[[], bool]) -> None:
         """Finds a cut that is good, and a closer bound on all: see `find_rough_cut`."""

@@ -122,8 +122,7 @@ def move_boundaries(
 
 def _choose_best(alternative: Alternative, cuts: Cuts) -> tuple[int, tuple[float, float]]:
     """Returns the number of the best of some cuts, its excess of memory, and its seconds."""
-    over = alternative.peak_bytes(cuts) / alternative.memory - 1
-    excess = np.where(alternative.fits_in_memory(cuts), 0.0, np.maximum(over, 0.0).sum(axis=1))
+    excess = alternative.lacking_shares(cuts)
     number = int(excess.argmin())
     if excess[number] > 0:
         return number, (float(excess[number]), np.inf)

@@ -18,6 +18,7 @@ _MOST_PAIRED = 40  # moves, the best ones, of which all pairs are tried too
 _JUMP = 4  # moves at random, where none helps
 _POWER = 8  # to which paths are raised, for a mean of them
 _SHARE_OF_PATHS = 0.1  # of that mean
+_MOST_PATHS = 96  # that are known
 _PRICES = (0.3, 10.0)  # of an IPU's memory that is lacking, in makespans
 
 
@@ -52,11 +53,23 @@ class LocalSearch:
     def improve(self, is_out_of_time: Callable[[], bool]) -> None:
         """Moves on until there is no time left."""
         while len(self._moves) and not is_out_of_time():
+            self._add_longest_path(self._current)
             following = self._find_better()
             if following is None:
                 self._jump()
             else:
                 self._current = following
+
+    def _add_longest_path(self, cut: np.ndarray) -> None:
+        """Adds the longest path with a cut to those that are known, of which the oldest is left.
+
+        The path through each IPU stays.
+        """
+        row = self._alternative.time_rows(cut[None])[0]
+        path = self._alternative.find_longest_path(row)
+        first = self._alternative.num_ipus if len(self._paths) >= _MOST_PATHS else 0
+        kept = np.delete(self._paths, first, axis=0) if first else self._paths
+        self._paths = np.concatenate([kept, path[None]])
 
     def _find_better(self) -> np.ndarray | None:
         """Returns the best cut that is one or two moves away; None if none is better."""
@@ -64,13 +77,14 @@ class LocalSearch:
         moves = self._random.choice(self._moves, most, replace=False)
         moves = moves[_are_cuts(self._current + moves)]
         singles = np.concatenate([self._current[None], self._current + moves])
-        values = self._evaluate(singles)
+        values = self._evaluate(singles, is_first_best=True)
         chosen = moves[values[1:].argsort(kind="stable")[:_MOST_PAIRED]]
         first, second = np.triu_indices(len(chosen), 1)
         pairs = self._current + chosen[first] + chosen[second]
         pairs = pairs[_are_cuts(pairs)][: self._most_cuts]
+        pairs = np.concatenate([self._current[None], pairs])
         cuts = np.concatenate([singles, pairs])
-        values = np.concatenate([values, self._evaluate(pairs)])
+        values = np.concatenate([values, self._evaluate(pairs, is_first_best=True)])
         least = int(values.argmin())
         return cuts[least] if values[least] < values[0] * (1 - ROUNDING) else None
 
@@ -85,25 +99,30 @@ class LocalSearch:
             if _are_cuts((self._current + move)[None])[0]:
                 self._current = self._current + move
 
-    def _evaluate(self, cuts: Cuts) -> np.ndarray:
+    def _evaluate(self, cuts: Cuts, *, is_first_best: bool = False) -> np.ndarray:
         """Returns how bad cuts are, in seconds; and remembers the fastest that fits.
 
         That is the seconds, more for what they lack of memory, and a share of a mean of paths to
-        which the longest ones give the most. Until one fits, the longest path stands for the
-        seconds, for less work.
+        which the longest ones give the most. The longest known path stands for the seconds, which
+        are no less, until a cut fits; and of cuts that are worse than the first even so, where that
+        is the best.
         """
-        over = np.maximum(self._alternative.peak_bytes(cuts) / self._alternative.memory - 1, 0.0)
+        lacking = self._alternative.lacking_shares(cuts)
+        prices, fits = 1 + self._price * lacking, lacking == 0
         lengths = multiply_paths(self._paths, self._alternative.time_rows(cuts))
         longest = np.maximum(lengths.max(axis=0), np.finfo(float).tiny)
         mean = longest * ((lengths / longest) ** _POWER).mean(axis=0) ** (1 / _POWER)
-        fits = self._alternative.fits_in_memory(cuts)
-        seconds = longest
-        if self.best is not None or fits.any():
-            seconds = self._alternative.seconds(cuts)
-        fitting = np.where(fits, seconds, np.inf)
-        if fits.any() and fitting.min() < self.seconds * (1 - ROUNDING):
-            self.best, self.seconds = cuts[int(fitting.argmin())], float(fitting.min())
-        return seconds * (1 + self._price * over.sum(axis=1)) + _SHARE_OF_PATHS * mean
+        values = longest * prices + _SHARE_OF_PATHS * mean
+        if self.best is None and not fits.any():
+            return values
+        most = values[0] * (1 + ROUNDING) if is_first_best else math.inf
+        timed = np.flatnonzero(values <= most)
+        seconds = self._alternative.seconds(cuts[timed])
+        values[timed] += (seconds - longest[timed]) * prices[timed]
+        fitting = np.where(fits[timed], seconds, np.inf)
+        if fitting.min() < self.seconds * (1 - ROUNDING):
+            self.best, self.seconds = cuts[timed[fitting.argmin()]], float(fitting.min())
+        return values
 
 
 def _are_cuts(rows: np.ndarray) -> np.ndarray:

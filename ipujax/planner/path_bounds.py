@@ -16,9 +16,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ipujax.planner.alternative import Alternative
+from ipujax.planner.alternative import EXCESS, Alternative
 from ipujax.planner.boundary_shares import PRICE_OF_MEMORY, BalancedMixture, BoundaryShares
-from ipujax.planner.bounds import EXCESS
 from ipujax.planner.stage_graph import PathTable, StageGraph, sum_path
 from ipujax.planner.task_times import ONE
 

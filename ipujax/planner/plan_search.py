@@ -22,6 +22,7 @@ from lowering import schedules as _schedules
 
 _OF_A_LONG_SEARCH = 0.05  # of the budget, which the first of each kind need there
 _FIRST_MOVES = 0.03  # of the budget, in which the segments of one of them are moved
+_LAST_MOVES = 4.0  # seconds for one of them, where no cut has been found to fit
 _OF_THRIFTY_CUTS = 0.3  # of the budget, in which those that need little memory are looked at
 _OF_ROUGH_CUTS = 0.8  # of the budget, in which rough cuts are found
 _OF_GOOD_CUTS = 0.9  # of the budget, after which those that nearly are the best come first
@@ -29,6 +30,7 @@ _FIRST_TURN = 0.5  # seconds in which the fastest cut of an alternative is sough
 _SLOW = 2.0  # times the least bound, a cut is slow for lack of memory
 _FAR = 1.3  # times the bound of an alternative, its best cut that is known tells little
 _LITTLE = 0.02  # of what a bound lacks, by which it should rise in a turn
+_TURNS_WITHOUT_MOVES = 10  # of raising the least bound, where the best cut is far from it
 _MOST_IMPROVED = 4  # alternatives, the best ones, whose segments are moved in a turn
 
 
@@ -163,6 +165,8 @@ class _Search:
                 self._find_good_cuts(self._known)
                 self._find_fastest_cuts()
                 if math.isinf(self._fastest):  # an answer is worth more than the time
+                    self._seek_any_cut()
+                if math.isinf(self._fastest):
                     self._look_at([*self._unseen], progress, math.inf)
         except KeyboardInterrupt:
             if not any(candidate.found.cut for candidate in self._known):
@@ -184,7 +188,8 @@ class _Search:
         candidates = [*self._unseen]
         first_of_kind = {candidate.kind: candidate for candidate in reversed(candidates)}
         self._look_at([one for one in candidates if first_of_kind[one.kind] is one], progress)
-        self._improve_most_promising()
+        if math.isfinite(self._fastest):
+            self._improve_most_promising()
         if self._fastest > _SLOW * min((one.least for one in self._unseen), default=math.inf):
             thrifty = [one for one in self._unseen if one.alternative.stage_costs.recompute]
             thrifty.sort(key=lambda candidate: not candidate.alternative.offload)
@@ -224,27 +229,46 @@ class _Search:
 
     def _improve_most_promising(self) -> None:
         """Finds good cuts of what may be the best, so that most others need no close look."""
+        self._find_good_cuts(self._list_most_promising())
+        if self._is_past(_OF_A_LONG_SEARCH):
+            self._move_segments(_FIRST_MOVES * self._budget)
+
+    def _list_most_promising(self) -> list[Candidate]:
+        """Lists those that may be the best, but for such as are far from the first of them."""
         best = sorted(self._known, key=_promise)[:_MOST_IMPROVED]
-        self._find_good_cuts(best)
-        if not self._is_past(_OF_A_LONG_SEARCH):
-            return
-        for candidate in best:
+        return [one for one in best if _promise(one)[0] <= _FAR * _promise(best[0])[0]]
+
+    def _move_segments(self, seconds: float) -> None:
+        """Moves segments in the cuts of those that may be the best, for some seconds each."""
+        for candidate in self._list_most_promising():
             if candidate.may_be_faster(self._fastest):
-                candidate.move_segments(_FIRST_MOVES * self._budget, self._is_past)
+                candidate.move_segments(seconds, self._is_past)
+
+    def _seek_any_cut(self) -> None:
+        """Moves segments in cuts that do not fit, though time is over, until one is found to."""
+        for candidate in self._list_most_promising():
+            if math.isinf(self._fastest):
+                candidate.move_segments(min(_LAST_MOVES, self._budget), lambda: False)
 
     def _raise_least_bound(self, progress: ProgressLine) -> None:
         """Raises the least of all bounds, which is the plan's, until most of the time is spent.
 
         Whatever has it is looked at, then given a good cut, and then searched in full, in turns
         that become longer. After one in which its bound hardly rises, it waits for the others.
+        Where it is far from the best cut, a share of the time goes to better cuts.
         """
         turns: dict[Candidate, float] = {}
         stuck: set[Candidate] = set()
-        while self._unseen and not self._is_past(_OF_ROUGH_CUTS):
+        for turn in itertools.count(1):
+            if not self._unseen or self._is_past(_OF_ROUGH_CUTS):
+                return
             limit = self._fastest
             known = [one for one in self._known if one.may_be_faster(limit) and one not in stuck]
             candidates = [*known, *itertools.islice(self._unseen, 1)]
             candidate = min(candidates, key=lambda one: one.least_of_rest)
+            is_far = limit > _SLOW * candidate.least_of_rest and self._is_past(_OF_A_LONG_SEARCH)
+            if is_far and turn % _TURNS_WITHOUT_MOVES == 0:
+                self._move_segments(_FIRST_TURN)
             if candidate in self._unseen:
                 self._look_at([candidate], progress)
             elif candidate not in turns:
@@ -374,8 +398,12 @@ def _rank(candidate: Candidate) -> tuple[float, float, bool]:
 
 
 def _promise(candidate: Candidate) -> tuple[float, float]:
-    """Returns what tells which candidates may be nearly the best, though no good cut is known."""
-    return min(candidate.found.seconds, _FAR * candidate.least_of_rest), candidate.least_of_rest
+    """Returns what tells which candidates may be nearly the best, though no good cut is known.
+
+    Where none is known to fit, what the best one lacks of memory is in the way of a fast one.
+    """
+    least = candidate.least_of_rest
+    return min(candidate.found.seconds, (_FAR + candidate.lacking) * least), least
 
 
 def _explain_loss(candidate: Candidate, chosen: Candidate) -> str:

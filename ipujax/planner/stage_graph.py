@@ -42,8 +42,8 @@ def sum_path(alternative: Alternative, path: np.ndarray) -> StageSums:
       path: float64 [stages, COLUMNS]: how often what each stage takes counts.
     """
     costs = alternative.stage_costs
-    names = ("forward", "backward", "weight", "update", "parameters")
-    rows = np.array([costs.prefixes[name] for name in names])
+    names = ("forward", "backward", "weight", "update")
+    rows = np.array([*(costs.prefixes[name] for name in names), alternative.parameter_sums])
     leaving = path[:, [FORWARD, BACKWARD, WEIGHTS, UPDATE, PARAMETERS]] @ rows
     if costs.recompute:
         leaving += path[:, AGAIN, None] * costs.prefixes["least activations"]

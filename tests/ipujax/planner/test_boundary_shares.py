@@ -12,6 +12,7 @@ from scipy import optimize
 from ipujax.planner.boundary_shares import BoundaryShares
 from ipujax.planner.candidate import Candidate
 from ipujax.planner.stage_graph import StageGraph
+from ipujax.planning import Costs
 from tests.ipujax.planner.test_local_search import COSTS, alternative
 
 SEGMENTS = len(COSTS)
@@ -62,3 +63,14 @@ def test_what_no_cut_has_memory_for_is_passed_over(share: float) -> None:
     candidate = Candidate(alternative(share * least))
     candidate.find_rough_cut(math.inf, lambda: False)
     assert math.isinf(candidate.least) == (share < 0.9)
+
+
+@pytest.mark.parametrize("memory", [5.0, 6.0])
+def test_copies_of_tied_parameters_need_memory(memory: float) -> None:
+    """Four segments have 8 bytes of parameters, and one a copy of 3: 5.5 bytes for each IPU."""
+    tied = [(0, 3, 3.0)]
+    costs = Costs([1] * 4, [1] * 4, parameter_bytes=[4, 1, 1, 2], tied_bytes=tied)
+    choice = alternative(memory, costs, "interleaved_one_f_one_b", (0, 1, 0, 1))
+    candidate = Candidate(choice)
+    candidate.find_rough_cut(math.inf, lambda: False)
+    assert math.isinf(candidate.least) == (memory < 5.5)

@@ -22,12 +22,17 @@ COSTS = Costs(
 )
 
 
-def alternative(memory: float) -> Alternative:
-    """Stages 0 and 3, and 1 and 2, on an IPU."""
-    registered = schedules.find_registered_schedule("zbv")
+def alternative(
+    memory: float,
+    costs: Costs = COSTS,
+    kind: str = "zbv",
+    device_mapping: tuple[int, ...] = (0, 1, 1, 0),
+) -> Alternative:
+    """Stages 0 and 3, and 1 and 2, on an IPU, where nothing else is said."""
+    registered = schedules.find_registered_schedule(kind)
     return Alternative(
-        timed=TimedSchedule(registered, (0, 1, 1, 0), 6),
-        stage_costs=StageCosts(COSTS, recompute=False, splits_backward=True),
+        timed=TimedSchedule(registered, device_mapping, 6),
+        stage_costs=StageCosts(costs, recompute=False, splits_backward=registered.splits_backward),
         offload=False,
         replicas=1,
         memory=np.full(2, memory),
