@@ -111,8 +111,9 @@ def _keep_less(
         for phase in (Phase.RECOMPUTE, Phase.OFFLOAD)
     )
     mode = spec.recomputation if options.allow_recompute else None
-    body = recompute(body, mode, recomputing)
     deep = {stage for stage, depth in enumerate(fifo_depths(schedule)) if depth}
+    last = set(range(schedule.stages - 1, spread.stages, schedule.stages))
+    body = recompute(body, mode, recomputing, immediate=last - deep)
     stages = deep if spec.offload_activations else ()
     return offload_activations(body, stages, spread.ipus, offloading)
 

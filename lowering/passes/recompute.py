@@ -29,12 +29,16 @@ from lowering.pipelines import (
     stages_with_tasks,
     tasks_of_stage,
     trace_with_untraced_calls,
+    variables_depending_on,
     variables_read_from_outside,
 )
 
 
 def recompute(
-    body: ClosedJaxpr, mode: Recomputation | None, scheduled: Collection[int] = ()
+    body: ClosedJaxpr,
+    mode: Recomputation | None,
+    scheduled: Collection[int] = (),
+    immediate: Collection[int] = (),
 ) -> ClosedJaxpr:
     """Makes stages run their forward pass again for their backward tasks.
 
@@ -43,7 +47,8 @@ def recompute(
             task found in buffers that it changes, and the user's checkpoints where `mode`
             interleaves; forward tasks leave no other residuals. Where `mode` interleaves, each
             equation runs again just before its first reader, so that what lies between two
-            checkpoints is alive only while the backward pass is between them. Recomputing before
+            checkpoints is alive only while the backward pass is between them. What the backward
+            pass reads at once stays. Recomputing before
             everything else is a task (and kernels) of its own inside the backward task; where the
             schedule has tasks for it, a task in front of the backward task.
 
@@ -51,25 +56,33 @@ def recompute(
       body: a pipeline's body.
       mode: how stages recompute that have no tasks for it; None if they do not.
       scheduled: the stages that have.
+      immediate: the stages whose backward task comes right after their forward task. They keep
+        what lies behind their last checkpoints: to compute it again would free nothing (tensorflow:
+        pipeline_recomputation.cc; popart: Pipeline::setFinalFwdStageRecomputation).
     """
     for stage in stages_with_tasks(body):
         if stage in scheduled:
             body = _recompute_stage(body, stage, Recomputation.THEN_BACKPROPAGATE, as_task=True)
         elif mode is not None:
-            body = _recompute_stage(body, stage, mode, as_task=False)
+            body = _recompute_stage(body, stage, mode, as_task=False, immediate=stage in immediate)
     return body
 
 
 def _recompute_stage(
-    body: ClosedJaxpr, stage: int, mode: Recomputation, *, as_task: bool
+    body: ClosedJaxpr, stage: int, mode: Recomputation, *, as_task: bool, immediate: bool = False
 ) -> ClosedJaxpr:
     tasks = tasks_of_stage(body, stage)
     forward, backward = tasks.get(TaskRole.FORWARD), tasks.get(TaskRole.BACKWARD)
     later_tasks = [tasks[kind] for kind in (TaskRole.BACKWARD, TaskRole.WEIGHTS) if kind in tasks]
     read_late = {v for eqn in later_tasks for v in unique_variables(eqn.invars)}
-    if forward is None or backward is None or read_late.isdisjoint(forward.outvars):
+    if forward is None or backward is None:
         return body
-    recomputed = _RecomputedSlice(forward, [v for v in forward.outvars if v in read_late], mode)
+    residuals = [v for v in forward.outvars if v in read_late]
+    if immediate:
+        residuals = _select_before_last_checkpoints(forward, residuals, mode)
+    if not residuals:
+        return body
+    recomputed = _RecomputedSlice(forward, residuals, mode)
     read_by_others = set(unique_variables(body.jaxpr.outvars))
     read_by_others |= {v for v in forward.outvars if _is_read_by_other_tasks(body, v, later_tasks)}
     replacements = {
@@ -82,6 +95,25 @@ def _recompute_stage(
     else:
         replacements[id(backward)] = [recomputed.build_backward_task(backward)]
     return replace_equations_by_id(body, replacements)
+
+
+def _select_before_last_checkpoints(
+    forward: JaxprEqn, residuals: Sequence[Var], mode: Recomputation
+) -> list[Var]:
+    """Returns the residuals that do not depend on a last checkpoint, if there is one that counts.
+
+    Checkpoints count where recomputation is interleaved; one that leads to another is not the last.
+    """
+    jaxpr = forward.params["body"].jaxpr
+    counts = mode is Recomputation.AND_BACKPROPAGATE
+    checkpoints = [eqn for eqn in jaxpr.eqns if counts and eqn.primitive is checkpoint_p]
+    if not checkpoints:
+        return []
+    leading = select_equations_for(jaxpr.eqns, [a for eqn in checkpoints for a in eqn.invars])
+    last = [v for eqn in checkpoints if eqn not in leading for v in eqn.outvars]
+    behind = variables_depending_on(jaxpr.eqns, last)
+    inner_atom_of_result = dict(zip(forward.outvars, jaxpr.outvars, strict=True))
+    return [v for v in residuals if behind.isdisjoint(unique_variables([inner_atom_of_result[v]]))]
 
 
 def _is_read_by_other_tasks(body: ClosedJaxpr, var: Var, late: Sequence[JaxprEqn]) -> bool:

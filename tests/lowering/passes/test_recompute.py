@@ -62,8 +62,9 @@ def test_the_numbers_stay(mode, split):
     body = micro_batch([gated, dropped, dense, squares])
     values = values_for(body)
     wanted = run(body, values)
-    changed = recompute(split_backward(body) if split else body, mode)
-    for pruned in (changed, prune_tasks(changed)):
+    divided = split_backward(body) if split else body
+    changed = recompute(divided, mode)
+    for pruned in (changed, prune_tasks(changed), recompute(divided, mode, immediate=[1, 3])):
         for mine, theirs in zip(run(pruned, values), wanted, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
 
@@ -114,6 +115,24 @@ def test_a_checkpoint_stops_the_second_pass():
     ]
     assert "tanh" not in names
     assert "cos" in names
+
+
+@pytest.mark.parametrize(("mode", "again"), [(THEN, 0), (AND, 1)])
+def test_at_once_only_what_a_checkpoint_depends_on_runs_again(mode, again):
+    """The backward task of such a stage has no product twice that lies behind its checkpoint."""
+
+    def two_layers(w, x):
+        x = mark_recomputation_checkpoint(jnp.sin(jnp.sin(x @ w) @ w))
+        return jnp.sum(jnp.sin(jnp.sin(x @ w) @ w))
+
+    def count_products(body):
+        backward = tasks_of_stage(prune_tasks(body), 1)[TaskRole.BACKWARD]
+        return str(backward.params["body"]).count("dot_general")
+
+    body = micro_batch([dense, two_layers])
+    kept, all_again = count_products(body), count_products(recompute(body, mode))
+    assert count_products(recompute(body, mode, immediate=[1])) == kept + 2 * again
+    assert all_again == kept + 4
 
 
 def tower(widths: tuple[int, ...], checkpoints: bool, w: Any, x: Any) -> Any:
