@@ -21,7 +21,7 @@ def loaded(device: poplar.Device, graph: poplar.Graph, run: object) -> poplar.En
 
 def test_options_of_cpp_are_accepted_and_listed_once(caplog: pytest.LogCaptureFixture) -> None:
     _, graph, x, _ = counting()
-    engine_options._list_options.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    engine_options._log_options_without_effect.cache_clear()  # pyright: ignore[reportPrivateUsage]
     options = {"target.saveArchive": "a", "opt.enableInlining": "true", "debug.verify": False}
     with caplog.at_level(logging.INFO, "ipujax"):
         for _ in range(2):
