@@ -214,7 +214,7 @@ class PrintTensor(Program):
         self.where = user_line()
         titles = [argument for argument in arguments if isinstance(argument, str)]
         tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
-        if len(tensors) != 1:
+        if len(tensors) != 1 or len(titles) + 1 < len(arguments):
             raise type_error("PrintTensor takes a title and a tensor", where=self.where)
         self.tensor = tensors[0]
         self.title = next(filter(None, titles), self.tensor.name)
