@@ -43,10 +43,10 @@ class Stretch:
 class Mark(NamedTuple):
     """Where a stretch starts: the state of `Supersteps` then."""
 
-    begin: int
     clock: int
     compute: float
     exchange: float
+    parts: int
     rows: int
     nodes: int
 
@@ -133,15 +133,14 @@ class Supersteps:
     def mark_start(self) -> Mark:
         """Marks where a stretch starts."""
         self._bytes_of_exchanges = []
-        return Mark(
-            self._begin, self.clock, self.compute, self.exchange, len(self._rows), len(self.nodes)
-        )
+        counts = len(self._parts), len(self._rows), len(self.nodes)
+        return Mark(self.clock, self.compute, self.exchange, *counts)
 
     def find_stretch(self, mark: Mark) -> Stretch | None:
         """Returns the steps since a mark; None if there are parts among them."""
-        if mark.begin != self._begin:
+        if mark.parts != len(self._parts):
             return None
-        shift = mark.clock - mark.begin
+        shift = mark.clock - self._begin
         return Stretch(
             rows=tuple(_delay_row(row, -shift) for row in self._rows[mark.rows :]),
             cycles=self.clock - mark.clock,

@@ -36,7 +36,7 @@ def test_the_collector_runs_seldom_while_a_function_is_traced() -> None:
     assert found[0] == found[1]
     new, middle, old = found[0]
     assert new > 10 * DEFAULT[0]
-    assert middle == DEFAULT[1]
+    assert middle >= DEFAULT[1]
     assert old > 10 * DEFAULT[2]
     assert gc.get_threshold() == DEFAULT
 
