@@ -14,20 +14,27 @@ from tests.torch_models.example import shortened
 
 QUICK = ["transformers/BertForMaskedLM"]
 # Each of another kind: nine to fifteen seconds of a core for images, three to ten for the others.
-MORE = [
+EXHAUSTIVE = [
     "timm/vit_tiny_patch16_224",
+    "timm/resnest14d",
+    "transformers/LlamaForCausalLM",
+    "transformers/T5ForConditionalGeneration",
+]
+COMPLETE = [
     "torchvision/convnext_tiny",
     "torchvision/swin_t",
     "transformers/DebertaForMaskedLM",
-    "transformers/LlamaForCausalLM",
-    "transformers/T5ForConditionalGeneration",
     "transformers/WhisperForConditionalGeneration",
-    "timm/resnest14d",
 ]
 
 
 @pytest.mark.parametrize(
-    "model", [*QUICK, *(pytest.param(name, marks=pytest.mark.exhaustive) for name in MORE)]
+    "model",
+    [
+        *QUICK,
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in EXHAUSTIVE),
+        *(pytest.param(name, marks=pytest.mark.complete) for name in COMPLETE),
+    ],
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries
 @pytest.mark.filterwarnings("ignore::FutureWarning")

@@ -93,7 +93,7 @@ def test_checkpoints_never_raise_a_peak(layers: Layers, schedule: PipelineSchedu
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(LAYERS, SCHEDULES)
 def test_checkpoints_never_raise_a_peak_of_many(layers: Layers, schedule: PipelineSchedule) -> None:
     check_that_checkpoints_pay(layers, schedule)

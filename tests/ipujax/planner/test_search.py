@@ -190,7 +190,7 @@ def test_what_is_found_in_no_time_is_bounded(
     check_is_one_of(plan, fitting)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled(0, 1)
 @pytest.mark.parametrize(
     ("number", "examples", "most_segments"), [(1, 600, 9), (2, 600, 9), (3, 600, 9), (4, 150, 12)]
 )
