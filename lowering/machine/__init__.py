@@ -17,6 +17,7 @@ from lowering.machine.compute_sets import ComputeSet as ComputeSet
 from lowering.machine.compute_sets import Exchange as Exchange
 from lowering.machine.compute_sets import list_compute_sets as list_compute_sets
 from lowering.machine.compute_sets import list_exchanges as list_exchanges
+from lowering.machine.cost import SUPERSTEP_CYCLES as SUPERSTEP_CYCLES
 from lowering.machine.cost import Cost as Cost
 from lowering.machine.cost import Operation as Operation
 from lowering.machine.cost import Phase as Phase

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from lowering.ground import Superstep, TileNumbers
+from lowering.machine.cost import SUPERSTEP_CYCLES
 from lowering.machine.target import Target
 from lowering.machine.trace import KINDS, Block, On, Trace, distinct_children
 
@@ -137,7 +138,8 @@ def list_exchanges(
             if received.any() or sent.any():
                 yield Exchange(where.step.name, step.ipu, runs, step.cycles, received, sent)
         elif step.kind == "exchange":
-            bytes_ = round((step.cycles - target.exchange_cycles) * target.exchange_bytes)
+            fixed = target.exchange_cycles + SUPERSTEP_CYCLES
+            bytes_ = round((step.cycles - fixed) * target.exchange_bytes)
             received = where.fill_tiles(bytes_, tiles)
             yield Exchange(step.name, step.ipu, runs, step.cycles, received, received)
 

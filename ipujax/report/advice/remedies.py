@@ -137,7 +137,7 @@ def remedy_for_waiting_ipus(facts: Facts) -> str:
 
 def remedy_for_exchange(facts: Facts, steps: Total) -> str:
     """Advises to exchange fewer bytes, or to exchange less often."""
-    fixed = facts.profile.target.exchange_cycles
+    fixed = facts.profile.target.exchange_cycles + machine.SUPERSTEP_CYCLES
     if steps.average < _SMALL * fixed:
         reason = f"{fixed} cycles of each exchange are fixed, so a larger batch costs little more"
         return f"fewer, larger operations: {reason}"

@@ -84,6 +84,7 @@ class Supersteps:
             self.append_step("sync", title, origin, self._target.sync_cycles)
             if phase.exchange_bytes:
                 cycles = exchange_cycles(self._target, phase.exchange_bytes)
+                cycles += phase.waiting_cycles
                 self.exchange += cycles
                 self.exchange_bytes += phase.exchange_bytes
                 self._bytes_of_exchanges.append(phase.exchange_bytes)

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from lowering.machine.cost import SUPERSTEP_CYCLES
 from lowering.machine.planner.plan_variants import Variant
-from lowering.machine.planner.planner_constants import SUPERSTEP_CYCLES, bytes_per_number
+from lowering.machine.planner.planner_constants import bytes_per_number
 from lowering.machine.planner.reduction import estimate_reductions
 from lowering.machine.planner.tiles import Array, Cuts, ceil_div, find_largest_part
 from lowering.machine.planner.vertices import Vertex

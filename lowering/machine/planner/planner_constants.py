@@ -1,8 +1,8 @@
-"""Constants of the planner's formulas that are no parameters, and the fitted ones.
+"""Constants of the planner's formulas that are no parameters, and the fitted one.
 
-The fitted ones are the only numbers here without a source of their own. They were fitted once, over
-the 40 dense rows of the PopSparse benchmark (docs/hardware.md, Measured rows) together: half and
-single precision, two sizes of weights, batches from 4 to 32768.
+The fitted one is the only number here without a source of its own. It was fitted once, over the 40
+dense rows of the PopSparse benchmark (docs/hardware.md, Measured rows) together: half and single
+precision, two sizes of weights, batches from 4 to 32768.
 """
 
 from __future__ import annotations
@@ -22,13 +22,6 @@ STAGE_DEPTHS = (16, 125)
 
 WINDOW = 4
 """Width of a SLIC vertex's window (poplibs: ConvPlan.cpp)."""
-
-SUPERSTEP_CYCLES = 276
-"""Fitted (see above): what a compute set that waits for an exchange takes beside its formulas.
-
-That is: the supervisor fetches the exchange's code, opens and closes it, and calls the vertices.
-Calls of that kind measured 288 and 294 cycles on a C600 (docs/hardware.md, Fitted constants).
-"""
 
 FLOAT_ROW_OVERHEAD = 36
 """Fitted (see above): worker cycles of an AMP pass in single precision beside 8 per row.

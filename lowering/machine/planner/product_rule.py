@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from lowering.machine.cost import Cost, Operation, Phase, Vertices, WantedLayout
 from lowering.machine.planner.amp import weights_per_unit
 from lowering.machine.planner.operation import count_product_flops, product_of_operation
-from lowering.machine.planner.planner_constants import DEFAULT_PROPORTION, SUPERSTEP_CYCLES
+from lowering.machine.planner.planner_constants import DEFAULT_PROPORTION
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.reduction import find_stage_factors
 from lowering.machine.planner.search import Plan, find_least_proportion, plan_product
@@ -93,10 +93,9 @@ def phases_of_plan(chosen: Plan, target: Target) -> tuple[Phase, ...]:
     def phase_of_term(name: str, compute: str, *exchanged: str) -> list[Phase]:
         """Returns the superstep of a term, if it takes time."""
         received = sum(terms[term] for term in exchanged) * target.exchange_bytes
-        fixed = SUPERSTEP_CYCLES if exchanged else 0
         pieces = sum((pieces_of_term[term] for term in exchanged), Pieces())
         receivers = chosen.tiles_taking_part
-        phase = Phase(name, terms[compute] + fixed, received, receivers=receivers, pieces=pieces)
+        phase = Phase(name, terms[compute], received, receivers=receivers, pieces=pieces)
         return [phase] if terms[compute] else []
 
     return (
@@ -172,7 +171,7 @@ def _phases_of_reduction(chosen: Plan, terms: dict[str, float], per_cycle: int) 
     return [
         Phase(
             "Reduce",
-            terms["reduce"] * weight / total + SUPERSTEP_CYCLES,
+            terms["reduce"] * weight / total,
             terms["reduce_exchange"] * per_cycle * weight / total,
             receivers=chosen.tiles_taking_part,
             pieces=partial_pieces(factor - 1),

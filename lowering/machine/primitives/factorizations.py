@@ -24,7 +24,7 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Iterable, Mapping
 
-from lowering.machine.cost import Cost, Operation, Phase, Shape
+from lowering.machine.cost import SUPERSTEP_CYCLES, Cost, Operation, Phase, Shape
 from lowering.machine.primitives.composite import Part
 from lowering.machine.primitives.matrices import Matrices, rule_of_algorithm
 from lowering.machine.primitives.rule_helpers import (
@@ -69,7 +69,7 @@ def householder_cost(a: Matrices, name: str, updated_rows: int, passes: float = 
     """Returns the cost of Householder steps for tall matrices, which update so many rows."""
     target, size = a.target, Shape((), a.dtype).element_bytes
     rows, mean_length = ceil_div(updated_rows, target.tiles_per_ipu), (a.rows + BLOCK) / 2
-    fixed_cycles = 2 * target.sync_cycles + target.exchange_cycles
+    fixed_cycles = 2 * target.sync_cycles + target.exchange_cycles + SUPERSTEP_CYCLES
     step = max(0.0, FIXED / a.columns + STEP - fixed_cycles)
     update = passes * a.real_products_per_element_product * rows * ELEMENT * mean_length
     received = mean_length * size * ceil_div(a.batch, target.tiles_per_ipu)

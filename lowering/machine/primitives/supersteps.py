@@ -28,9 +28,10 @@ def superstep_cost(op: Operation, target: Target) -> Cost:
     phases: list[Phase] = []
     if step.kind or step.operand_bytes:
         compute = step.tile_cycles.most + LAUNCH if step.kind else 0
-        phases.append(Phase(step.name, float(compute), step.operand_bytes))
+        phases.append(Phase(step.name, float(compute), step.operand_bytes, is_by_hand=True))
     if step.result_bytes:
-        phases.append(Phase(f"{step.name}/{RESULTS}", 0.0, step.result_bytes))
+        name = f"{step.name}/{RESULTS}"
+        phases.append(Phase(name, 0.0, step.result_bytes, is_by_hand=True))
     operands = tuple(_layout_on(place, target) for place in step.operand_places)
     results = tuple(_layout_on(place, target) for place in step.result_places)
     moves_outside = step.host_bytes or step.remote_bytes or step.between_ipus is not None

@@ -402,9 +402,9 @@ def test_waiting_adds_up() -> None:
 
 
 def test_small_work_is_not_told_of_cheaper_numbers() -> None:
-    cost = biggest(report_of(lambda x: x @ x, struct(64, 64)))
-    assert cost.title.startswith("compute of matmul")
-    assert "float16" not in cost.remedy
+    costs = report_of(lambda x: x @ x, struct(64, 64)).costs
+    (cost,) = (each for each in costs if each.title.startswith("compute of matmul"))
+    assert not any("float16" in each.remedy for each in costs)
     assert "larger batches" in cost.remedy
     assert cost.name == "dot_general"
 

@@ -105,22 +105,30 @@ def test_memory_is_never_negative(name):
 def test_phases_become_supersteps():
     steps_ = Supersteps(CHIP)
     steps_.run_phases("op", "f.py:1", [Phase("a", 10.2), Phase("b", 5, 400), Phase("c")])
+    waiting = EXCHANGE + 100  # 400 bytes at 4 per cycle
     assert [(s.kind, s.name, s.start_cycle, s.cycles) for s in Steps(steps_.build_trace())] == [
         ("sync", "op/a", 0, 100),
         ("compute", "op/a", 100, 11),
         ("sync", "op/b", 111, 100),
-        ("exchange", "op/b", 211, 200),  # 100 and 400 bytes at 4 per cycle
-        ("compute", "op/b", 411, 5),
-        ("sync", "op/c", 416, 100),
+        ("exchange", "op/b", 211, waiting),
+        ("compute", "op/b", 211 + waiting, 5),
+        ("sync", "op/c", 216 + waiting, 100),
     ]
-    assert (steps_.clock, steps_.compute, steps_.exchange) == (516, 16, 200)
+    assert (steps_.clock, steps_.compute, steps_.exchange) == (316 + waiting, 16, waiting)
+
+
+def test_an_exchange_that_is_laid_out_by_hand_is_only_the_targets():
+    """Hand-written stencils measured no more: 100 cycles, and 400 bytes at 4 per cycle."""
+    steps_ = Supersteps(CHIP)
+    steps_.run_phases("op", "f.py:1", [Phase("a", 10, 400, is_by_hand=True)])
+    assert (steps_.clock, steps_.exchange) == (310, 200)
 
 
 def test_repeats_are_a_loop():
     steps_ = Supersteps(CHIP)
     steps_.run_phases("op", "f.py:1", [Phase("a", 10, 400)], 7)
     assert steps_.build_trace().num_steps == 21
-    assert (steps_.clock, steps_.compute, steps_.exchange) == (7 * 310, 70, 1400)
+    assert (steps_.clock, steps_.compute, steps_.exchange) == (7 * 586, 70, 7 * 476)
 
 
 def test_one_operation():

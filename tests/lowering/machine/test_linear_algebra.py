@@ -75,7 +75,8 @@ def test_blocks_of_cholesky_are_the_originals() -> None:
     found = square("cholesky", 128)
     zeros = cycles(cost_of_chain(("select_n",), Shape((1, 128, 128), "float32"), IPU2))
     block = 128**3 + 102 * 128**2 + 101 * 128 + 102 + 128 * 128 * 4 / IPU2.exchange_bytes
-    assert cycles(found) == pytest.approx(block + IPU2.sync_cycles + IPU2.exchange_cycles + zeros)
+    fixed = IPU2.sync_cycles + IPU2.exchange_cycles + machine.SUPERSTEP_CYCLES
+    assert cycles(found) == pytest.approx(block + fixed + zeros)
     names = {phase.name: phase.times for phase in square("cholesky", 512).phases}
     assert names["Cholesky"] == 4
     assert names["TriangularInverse"] == 3

@@ -43,14 +43,14 @@ def test_a_slice_of_the_only_axis_is_exchanged_and_copied() -> None:
     assert [(p.compute, p.exchange_bytes) for p in read.phases] == [(288 + 720 / 8, 4 + 2856)]
     assert [(p.compute, p.exchange_bytes) for p in written.phases] == [(288 + 2856 / 8, 4 + 2856)]
     assert (read.temporary_bytes, written.temporary_bytes) == (720, 2856)
-    assert cycles(read) == 100 + 100 + 2860 / 4 + 378
+    assert cycles(read) == 100 + 376 + 2860 / 4 + 378
     assert written.in_place
     assert not read.in_place
 
 
 def test_many_slices_of_little_each_are_not_copied_one_by_one() -> None:
-    assert cycles(sliced((1024, 1024), (1024, 512))) < 1_500
-    assert cycles(sliced((2**21,), (2**20,))) < 2_500
+    assert cycles(sliced((1024, 1024), (1024, 512))) < 1_800
+    assert cycles(sliced((2**21,), (2**20,))) < 2_800
 
 
 def test_few_slices_over_all_tiles_move_only_the_index() -> None:
@@ -70,7 +70,7 @@ def test_slices_take_no_more_than_the_bytes_of_a_tile(extents, slice_of) -> None
     share = max(
         map_linearly(math.prod(dims), 4, IPU2.tiles_per_ipu).most_bytes for dims in (whole, part)
     )
-    assert cycles(slice_of(whole, part)) <= 200 + 1 + share / 4 + 288 + share / 8
+    assert cycles(slice_of(whole, part)) <= 476 + 1 + share / 4 + 288 + share / 8
 
 
 def test_gradients_of_a_sort_fit_their_tiles() -> None:

@@ -25,6 +25,7 @@ from lowering.pipelines import TaskRole, TaskSpec, run_as_task
 from tests.lowering.machine.samples import (
     BYTES,
     CHIP,
+    EXCHANGE,
     A,
     M,
     end,
@@ -228,12 +229,12 @@ def test_slices_and_stacks_are_moved():
     moves = [s for s in found.steps if s.name.split("/")[0] in ("slice", "stack")]
     assert {(s.kind, s.cycles, s.ipu) for s in moves} == {
         ("sync", 100, 0),
-        ("exchange", 100 + 64, 0),
+        ("exchange", EXCHANGE + 64, 0),
     }
     assert len(moves) == 5 * 2 * 2
     totals = {operation.name: operation for operation in found.operations}
     assert totals["slice"].runs == totals["stack"].runs == 5
-    assert totals["slice"].cycles == totals["stack"].cycles == 5 * 264
+    assert totals["slice"].cycles == totals["stack"].cycles == 5 * 540
 
 
 def test_loops_in_loops():
