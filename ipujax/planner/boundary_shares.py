@@ -1,8 +1,9 @@
-"""A mixture of cuts, told by the share of them that has each boundary at each segment.
+"""A mixture of cuts, described by the share of them that has each boundary at each segment.
 
-What stages take is a sum of a number for where each begins and one for where it ends, so a mixture
-takes what these shares say, and there is no need to know its cuts. A linear program finds the
-shares for which the longest of some paths is shortest, and what the paths weigh in that.
+A mixture is a weighted mean of cuts. What a stage takes is a sum of a number for where it begins
+and one for where it ends, so these shares say what a mixture takes, without its cuts. A linear
+program finds the shares for which the longest of some paths is shortest, and the weights of the
+paths in that.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from ipujax.planner.stage_graph import StageGraph, sum_path
 from ipujax.planner.task_times import COLUMNS
 
 PRICE_OF_MEMORY = 100.0
-"""Of an IPU's memory, in makespans, where no mixture of cuts fits."""
+"""The price of an IPU's memory that is lacking, in makespans, where no mixture of cuts fits."""
 
 _REACH = 1  # segments by which boundaries of known cuts may be moved in a mixture
-_QUANTILES = (0.5, 0.2, 0.8)
+_QUANTILES = (0.5, 0.2, 0.8)  # of the shares of a boundary, at which cuts of a mixture have theirs
 
 
 class BalancedMixture(NamedTuple):
-    """The mixture of cuts that is best by some paths, and what these weigh.
+    """The mixture of cuts whose longest path is shortest, and the weighted mean of its paths.
 
     Attributes:
       row: float64 [stages, COLUMNS]: what its stages take.
-      seconds: float64 [stages, COLUMNS]: the weighted mean of paths.
-      excess: float64 [stages, COLUMNS]: what IPUs have too many of their bytes, at its price.
-      lacks: the share of an IPU's memory that the mixture has too much.
+      seconds: float64 [stages, COLUMNS]: the weighted mean of paths through the schedule.
+      excess: float64 [stages, COLUMNS]: the weighted mean of the paths of memory, at its price.
+      memory_shortage: the share of an IPU's memory that the mixture lacks.
     """
 
     row: np.ndarray
     seconds: np.ndarray
     excess: np.ndarray
-    lacks: float
+    memory_shortage: float
 
 
 class BoundaryShares:
@@ -69,7 +70,7 @@ class BoundaryShares:
         self._considered &= self._reachable
 
     def list_cuts(self) -> list[np.ndarray]:
-        """Lists some cuts, int64 [stages + 1] each, that mix to about the shares."""
+        """Lists some cuts of the mixture, int64 [stages + 1] each, which have about its shares."""
         sums = self._shares.cumsum(axis=1)
         cuts = [(sums >= quantile).argmax(axis=1) for quantile in _QUANTILES]
         return [cut for cut in cuts if self._graph.has_cut(cut)]
@@ -77,12 +78,12 @@ class BoundaryShares:
     def balance(
         self, paths: np.ndarray, memory_paths: np.ndarray, scale: float
     ) -> BalancedMixture | None:
-        """Finds the best mixture by some paths; None where none is found.
+        """Finds the mixture whose longest path is shortest; None where the solver finds none.
 
         Args:
-          paths: float64 [paths, stages, COLUMNS]: those whose longest is to be short.
-          memory_paths: those that must not be above 0.
-          scale: seconds that the longest about has.
+          paths: float64 [paths, stages, COLUMNS]: paths through the schedule.
+          memory_paths: the paths of memory, which must not be above 0.
+          scale: about the seconds of the longest path.
         """
         from scipy import optimize, sparse  # which JAX requires, and which take long to import
 
@@ -118,13 +119,19 @@ class BoundaryShares:
             + np.einsum("bp,bpc->bc", self._shares, self._leaving)[1:],
             seconds=np.tensordot(weights[:of_seconds], paths, 1),
             excess=np.tensordot(weights[of_seconds:] * scale, memory_paths, 1),
-            lacks=float(solved.x[-1]),
+            memory_shortage=float(solved.x[-1]),
         )
 
-    def _keep_shares(self, boundaries: np.ndarray, positions: np.ndarray, shares: Any) -> None:
-        """Keeps shares, and lets boundaries of the next mixture be near those of this one."""
+    def _keep_shares(self, boundaries: np.ndarray, positions: np.ndarray, solution: Any) -> None:
+        """Keeps the shares of a solution, and lets the next mixture have boundaries near them.
+
+        Args:
+          boundaries: int64 [shares]: the boundary of each share.
+          positions: int64 [shares]: the segment that it lies before.
+          solution: float64 [shares]: the share of cuts that have the boundary there.
+        """
         self._shares = np.zeros(self._shares.shape)
-        self._shares[boundaries, positions] = shares
+        self._shares[boundaries, positions] = solution
         has_share = self._shares > 0
         self._considered = has_share.copy()
         for step in range(1, _REACH + 1):
@@ -144,11 +151,11 @@ class BoundaryShares:
         )
 
     def _couple(self, boundaries: np.ndarray, positions: np.ndarray) -> Any:
-        """Returns rows that are not above 0 where boundaries are those of possible stages.
+        """Returns the rows of the constraint that boundaries are those of possible stages.
 
-        Where a stage cannot end before a segment if it begins behind another, no larger share of
-        cuts has its end before the one than has its begin before the other; and the like for the
-        latest ends.
+        Each row times the shares must not be above 0. Where a stage that begins at a segment or
+        later cannot end before another, the share of cuts in which it ends before the latter is no
+        larger than the share in which it begins before the former; and the like for latest ends.
         """
         from scipy import sparse
 
@@ -172,7 +179,7 @@ class BoundaryShares:
 def _find_reach(graph: StageGraph) -> tuple[np.ndarray, np.ndarray]:
     """Finds the earliest end of stages that begin with a segment or later, and the latest end.
 
-    The latter is of those that begin with it or earlier. int64 [stages, segments + 1] each.
+    The latest is of stages that begin with it or earlier. int64 [stages, segments + 1] each.
     """
     last = graph.possible.shape[2] - 1
     exists = graph.possible.any(axis=2)

@@ -38,10 +38,10 @@ class GivenCut:
       cut_points: the segments at which the stages after the first begin.
       device_mapping: the IPU of each stage.
       schedule: the kind of schedule.
-      micro_batches: those of a replica.
-      replicas: how many there are.
-      recompute: whether stages compute activations again.
-      offload: whether what waits goes to host memory.
+      micro_batches: the micro-batches of a replica.
+      replicas: how many replicas of the pipeline there are.
+      recompute: whether stages recompute activations.
+      offload: whether activations that wait go to host memory.
     """
 
     cut_points: tuple[int, ...]
@@ -58,10 +58,10 @@ class GivenCut:
         return self.micro_batches * self.replicas
 
     def build_alternative(self, costs: Costs, arguments: SearchArguments) -> Alternative:
-        """Returns all choices but where to cut.
+        """Returns the alternative whose cut this is: all choices but the cut points.
 
         Raises:
-          PlanError: the schedule cannot have them, or the costs have no such segments.
+          PlanError: the schedule cannot have these choices, or the costs have no such segments.
         """
         if self.cut_points and self.cut_points[-1] >= len(costs):
             raise _refuse(f"cuts at segment {self.cut_points[-1]} of {len(costs)}")
@@ -88,7 +88,7 @@ def read_given_cuts(consider: Any, arguments: SearchArguments) -> tuple[GivenCut
     """Reads the cuts that a user names.
 
     Raises:
-      PlanError: one that cannot be.
+      PlanError: one of them cannot be.
     """
     entries = check.require_sequence(consider, "consider", "dicts of arguments")
     return tuple(_read_cut(entry, arguments) for entry in entries)
