@@ -44,7 +44,7 @@ class TimedSchedule:
     """A schedule that is built when it is asked for; several alternatives share it.
 
     Attributes:
-      registered: the kind of schedule.
+      registered: the schedule, as the registry lists it by name.
       device_mapping: the IPU of each stage of a replica, from 0 on.
       micro_batches: the micro-batches of a replica in an update.
       other_names: the names of the other schedules to choose from, as `spell_schedule_name` returns
@@ -58,7 +58,7 @@ class TimedSchedule:
 
     @functools.cached_property
     def schedule(self) -> schedules.Schedule | None:
-        """The schedule; None if none of this kind has these numbers, or another name stands for it.
+        """The schedule; None if it cannot have these numbers, or another name stands for it.
 
         With some numbers `zero_bubble_h1` is `zero_bubble`, for instance. It is None, too, for a
         schedule with copies of stages or parts of sequences, which the costs here do not know.

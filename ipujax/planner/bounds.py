@@ -135,17 +135,17 @@ def least_seconds_of_worst_stage(alternative: Alternative) -> float:
 
     It is for alternatives with an IPU for each stage, and holds for all schedules.
     """
-    least = _bound_beginnings(
+    bounds = _bound_first_stages(
         alternative.stage_costs,
         alternative.offload,
         alternative.timed.micro_batches,
         alternative.tied_seconds,
         tuple(alternative.memory.tolist()),
     )
-    return float(least[-1]) * (1 - EXCESS)
+    return float(bounds[-1]) * (1 - EXCESS)
 
 
-def _bound_beginnings(
+def _bound_first_stages(
     costs: StageCosts,
     offload: bool,
     micro_batches: int,
@@ -162,7 +162,7 @@ def _bound_beginnings(
     if (*options, memory) not in cache:
         if (*options, memory[-1]) not in cache:
             cache[*options, memory[-1]] = _bound_stages(costs, *options, memory[-1])
-        bound_before = _bound_beginnings(costs, *options, memory[:-1])
+        bound_before = _bound_first_stages(costs, *options, memory[:-1])
         bound_of_stage = cache[*options, memory[-1]]
         cache[*options, memory] = np.maximum(bound_before[:, None], bound_of_stage).min(axis=0)
     return cache[*options, memory]

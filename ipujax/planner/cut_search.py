@@ -304,8 +304,8 @@ class _FastestCutSearch:
             starts = beginnings[:, -1]
             row, end = np.nonzero(graph.possible[stage][starts])
             for number, table in enumerate(tables):
-                so_far = sums[row, number] + table.sums.entering[stage, starts[row]]
-                is_faster = so_far + table.least_after[stage, end] < self.limit * (1 - ROUNDING)
+                sum_before = sums[row, number] + table.sums.entering[stage, starts[row]]
+                is_faster = sum_before + table.least_after[stage, end] < self.limit * (1 - ROUNDING)
                 row, end = row[is_faster], end[is_faster]
             if len(row) > _MOST_BEGINNINGS:
                 return None

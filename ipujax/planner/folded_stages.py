@@ -43,6 +43,9 @@ def may_fit_folded(alternative: Alternative, tolerance: float) -> bool:
     return bool((behind <= np.arange(last + 1)).any())
 
 
+_PARAMETERS, _WORK_SPACE, _STASH, _RECOMPUTED = range(4)  # the rows of what stages need
+
+
 class _StageNeeds:
     """The bytes that stages need, those included that have no segments.
 
@@ -78,20 +81,24 @@ class _StageNeeds:
         first = self._needs[:, start, positions]
         second = self._needs[:, positions, max(behind, start)]
         waiting, working = moments.waiting.T[..., None], moments.working.T[..., None]
-        of_first, of_second = (
-            waiting[number] * rows[2] + working[number] * rows[3]
+        first_activations, second_activations = (
+            waiting[number] * rows[_STASH] + working[number] * rows[_RECOMPUTED]
             for number, rows in enumerate((first, second))
         )
-        is_end = of_first.max(axis=0) + first[0] + first[1] <= memory
-        is_start = of_second.max(axis=0) + second[0] + second[1] <= memory
+        is_end = first_activations.max(axis=0) + first[_PARAMETERS] + first[_WORK_SPACE] <= memory
+        is_start = (
+            second_activations.max(axis=0) + second[_PARAMETERS] + second[_WORK_SPACE] <= memory
+        )
         ends, starts = positions[is_end], positions[is_start]
         first, second = first[:, is_end, None], second[:, None, is_start]
-        most = np.zeros((len(ends), len(starts)))
-        for bytes_of_first, bytes_of_second in zip(
-            of_first[:, is_end], of_second[:, is_start], strict=True
+        most_activations = np.zeros((len(ends), len(starts)))
+        for of_first, of_second in zip(
+            first_activations[:, is_end], second_activations[:, is_start], strict=True
         ):
-            np.maximum(most, bytes_of_first[:, None] + bytes_of_second, out=most)
-        fits = most + first[0] + second[0] + np.maximum(first[1], second[1]) <= memory
+            np.maximum(most_activations, of_first[:, None] + of_second, out=most_activations)
+        needed = most_activations + first[_PARAMETERS] + second[_PARAMETERS]
+        needed += np.maximum(first[_WORK_SPACE], second[_WORK_SPACE])
+        fits = needed <= memory
         fits &= starts >= ends[:, None]
         may_end = fits.any(axis=1)
         return ends[may_end], starts[fits.argmax(axis=1)[may_end]]

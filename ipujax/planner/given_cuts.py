@@ -37,7 +37,7 @@ class GivenCut:
     Attributes:
       cut_points: the segments at which the stages after the first begin.
       device_mapping: the IPU of each stage.
-      schedule: the kind of schedule.
+      schedule: the schedule, as the registry lists it by name.
       micro_batches: the micro-batches of a replica.
       replicas: how many replicas of the pipeline there are.
       recompute: whether stages recompute activations.
@@ -107,8 +107,8 @@ def _read_cut(entry: Any, arguments: SearchArguments) -> GivenCut:
     if any(second <= first for first, second in itertools.pairwise(points)):
         raise _refuse(f"has the cut points {points}, which do not ascend")
     mapping = _read_mapping(fields.get("device_mapping"), len(points) + 1, arguments.ipus)
-    plain_kinds = {kind.name: kind for kind in _schedules.list_schedules() if kind.is_plain}
-    name = check.require_one_of(fields.get("schedule", "one_f_one_b"), [*plain_kinds], "schedule")
+    plain = {s.name: s for s in _schedules.list_schedules() if s.is_plain}
+    name = check.require_one_of(fields.get("schedule", "one_f_one_b"), [*plain], "schedule")
     (replicas,) = read_counts("replicas", fields.get("replicas", 1))
     default = arguments.micro_batches[0] // replicas
     (micro_batches,) = read_counts("micro_batches", fields.get("micro_batches", default))
@@ -122,7 +122,7 @@ def _read_cut(entry: Any, arguments: SearchArguments) -> GivenCut:
     (recompute,) = read_flags("recompute", fields.get("recompute", False))
     (offload,) = read_flags("offload", fields.get("offload", False))
     return GivenCut(
-        tuple(points), mapping, plain_kinds[name], micro_batches, replicas, recompute, offload
+        tuple(points), mapping, plain[name], micro_batches, replicas, recompute, offload
     )
 
 

@@ -108,17 +108,17 @@ class LocalSearch:
         `is_first_best` says that only better ones matter.
         """
         lacking = self._alternative.memory_shortage(cuts)
-        prices, fits = 1 + self._memory_price * lacking, lacking == 0
+        penalties, fits = 1 + self._memory_price * lacking, lacking == 0
         lengths = multiply_paths(self._paths, self._alternative.time_rows(cuts))
         longest = np.maximum(lengths.max(axis=0), np.finfo(float).tiny)
         mean = longest * ((lengths / longest) ** _POWER).mean(axis=0) ** (1 / _POWER)
-        values = longest * prices + _SHARE_OF_MEAN * mean
+        values = longest * penalties + _SHARE_OF_MEAN * mean
         if self.best is None and not fits.any():
             return values
-        most = values[0] * (1 + ROUNDING) if is_first_best else math.inf
-        timed = np.flatnonzero(values <= most)
+        limit = values[0] * (1 + ROUNDING) if is_first_best else math.inf
+        timed = np.flatnonzero(values <= limit)
         seconds = self._alternative.seconds(cuts[timed])
-        values[timed] += (seconds - longest[timed]) * prices[timed]
+        values[timed] += (seconds - longest[timed]) * penalties[timed]
         fitting = np.where(fits[timed], seconds, np.inf)
         if fitting.min() < self.seconds * (1 - ROUNDING):
             self.best, self.seconds = cuts[timed[fitting.argmin()]], float(fitting.min())

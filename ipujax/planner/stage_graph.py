@@ -87,7 +87,7 @@ class StageGraph:
 
     def __init__(self, possible: np.ndarray):
         self.possible = possible
-        self._barred = np.where(possible, np.float32(0), np.float32(np.inf))
+        self._penalty = np.where(possible, np.float32(0), np.float32(np.inf))  # added to sums
 
     def find_least_after(self, sums: StageSums) -> np.ndarray:
         """Finds the least that the stages after each boundary add up to, by where it is.
@@ -100,10 +100,8 @@ class StageGraph:
         least_after = np.full((stages + 1, positions), np.inf)
         least_after[stages, -1] = 0.0
         for stage in reversed(range(stages)):
-            onward = (sums.leaving[stage] + least_after[stage + 1] + self._barred[stage]).min(
-                axis=1
-            )
-            least_after[stage] = sums.entering[stage] + onward
+            onward = sums.leaving[stage] + least_after[stage + 1] + self._penalty[stage]
+            least_after[stage] = sums.entering[stage] + onward.min(axis=1)
         return least_after
 
     def find_least_before(self, sums: StageSums) -> np.ndarray:
@@ -112,7 +110,7 @@ class StageGraph:
         least_before = np.full((stages + 1, positions), np.inf)
         least_before[0, 0] = 0.0
         for stage in range(stages):
-            onward = (least_before[stage] + sums.entering[stage])[:, None] + self._barred[stage]
+            onward = (least_before[stage] + sums.entering[stage])[:, None] + self._penalty[stage]
             least_before[stage + 1] = onward.min(axis=0) + sums.leaving[stage]
         return least_before
 
@@ -125,9 +123,8 @@ class StageGraph:
         """
         positions = [0]
         for stage in range(len(sums.entering)):
-            onward = (
-                sums.leaving[stage] + least_after[stage + 1] + self._barred[stage, positions[-1]]
-            )
+            penalty = self._penalty[stage, positions[-1]]
+            onward = sums.leaving[stage] + least_after[stage + 1] + penalty
             positions.append(int(onward.argmin()))
         return np.array(positions)
 
