@@ -79,11 +79,11 @@ class TimedSchedule:
     @functools.cached_property
     def in_flight(self) -> tuple[int, ...]:
         """The most micro-batches that wait in each stage."""
-        most = [0] * len(self.device_mapping)
+        most_waiting = [0] * len(self.device_mapping)
         for moments in self.moments:
             for stage, counts in zip(moments.stages, moments.waiting.T, strict=True):
-                most[stage] = int(counts.max())
-        return tuple(most)
+                most_waiting[stage] = int(counts.max())
+        return tuple(most_waiting)
 
     @property
     def shares_ipus(self) -> bool:
@@ -260,7 +260,7 @@ class Alternative:
         float64 [moments, stages, COLUMNS] each. A path adds up to the share of the IPU's memory
         that its stages need at a moment, less one: so it must not be above 0.
         """
-        of_ipus: list[np.ndarray] = []
+        paths_of_ipus: list[np.ndarray] = []
         for moments, memory in zip(self.moments, self.memory, strict=True):
             if len(moments.stages) > 1 and np.isfinite(memory):
                 paths = np.zeros((len(moments.waiting), self.stages, COLUMNS))
@@ -269,8 +269,8 @@ class Alternative:
                 paths[:, stages, STASH] = moments.waiting / memory
                 paths[:, stages, RECOMPUTED] = moments.working / memory
                 paths[:, 0, CONSTANT] = -1.0
-                of_ipus.append(paths)
-        return tuple(of_ipus)
+                paths_of_ipus.append(paths)
+        return tuple(paths_of_ipus)
 
     def find_longest_path(self, row: np.ndarray) -> np.ndarray:
         """Finds the longest path of an update, if its stages take a row, float64 [stages, COLUMNS].
@@ -309,9 +309,9 @@ class Alternative:
         updates = sum_by_ipu(self.stage_costs.update(starts, ends), self.device_mapping)
         costs, ipus = self.stage_costs.costs, np.array(self.device_mapping)
         for first, last, bytes_ in costs.tied_bytes:
-            pair = ipus[(ends <= first).sum(axis=0)], ipus[(ends <= last).sum(axis=0)]
-            seconds = (pair[0] != pair[1]) * bytes_ / costs.bytes_per_second
-            for ipus_of_cuts in pair:
+            ipus_of_tied = ipus[(ends <= first).sum(axis=0)], ipus[(ends <= last).sum(axis=0)]
+            seconds = (ipus_of_tied[0] != ipus_of_tied[1]) * bytes_ / costs.bytes_per_second
+            for ipus_of_cuts in ipus_of_tied:
                 updates[ipus_of_cuts, np.arange(len(cuts))] += seconds
         return updates.max(axis=0)
 

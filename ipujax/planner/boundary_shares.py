@@ -63,7 +63,7 @@ class BoundaryShares:
         self._shares = np.zeros((stages + 1, positions))
 
     def add_cut(self, cut: np.ndarray) -> None:
-        """Lets boundaries of mixtures be where those of a cut are, or near."""
+        """Lets mixtures have boundaries where a cut has them, or near."""
         offsets = np.arange(-_REACH, _REACH + 1)
         positions = np.clip(cut[:, None] + offsets, 0, self._considered.shape[1] - 1)
         self._considered[np.arange(len(cut))[:, None], positions] = True
@@ -88,38 +88,39 @@ class BoundaryShares:
         from scipy import optimize, sparse  # which JAX requires, and which take long to import
 
         boundaries, positions = np.nonzero(self._considered)
-        both = np.concatenate([paths / scale, memory_paths])
-        sums = self._sum_paths(both, boundaries, positions)
-        count, of_seconds = len(boundaries), len(paths)
-        goals = np.zeros((len(both), 2))  # the seconds of the longest path, and excess of memory
-        goals[:of_seconds, 0] = goals[of_seconds:, 1] = -1.0
+        all_paths = np.concatenate([paths / scale, memory_paths])
+        sums = self._sum_paths(all_paths, boundaries, positions)
+        num_shares, num_paths = len(boundaries), len(paths)
+        # Beside the shares, the seconds of the longest path and the excess of memory are unknown.
+        objectives = np.zeros((len(all_paths), 2))
+        objectives[:num_paths, 0] = objectives[num_paths:, 1] = -1.0
         couplings = self._couple(boundaries, positions)
-        numbers = np.arange(count)
-        solved = cast(
+        solution = cast(
             Any,
             optimize.linprog(
-                [*[0.0] * count, 1.0, PRICE_OF_MEMORY],
-                A_ub=sparse.vstack([sparse.csr_matrix(np.hstack([sums, goals])), couplings]),
-                b_ub=np.zeros(len(both) + couplings.shape[0]),
+                [*[0.0] * num_shares, 1.0, PRICE_OF_MEMORY],
+                A_ub=sparse.vstack([sparse.csr_matrix(np.hstack([sums, objectives])), couplings]),
+                b_ub=np.zeros(len(all_paths) + couplings.shape[0]),
                 A_eq=sparse.csr_matrix(
-                    (np.ones(count), (boundaries, numbers)), (len(self._shares), count + 2)
+                    (np.ones(num_shares), (boundaries, np.arange(num_shares))),
+                    (len(self._shares), num_shares + 2),
                 ),
                 b_eq=np.ones(len(self._shares)),
-                bounds=[*[(0, None)] * count, (None, None), (0, None)],
+                bounds=[*[(0, None)] * num_shares, (None, None), (0, None)],
                 method="highs",
             ),
         )
-        if solved.x is None:
+        if solution.x is None:
             return None
-        self._keep_shares(boundaries, positions, solved.x[:count])
-        weights = np.maximum(-solved.ineqlin.marginals[: len(both)], 0.0)
-        weights /= weights[:of_seconds].sum()
+        self._keep_shares(boundaries, positions, solution.x[:num_shares])
+        weights = np.maximum(-solution.ineqlin.marginals[: len(all_paths)], 0.0)
+        weights /= weights[:num_paths].sum()
         return BalancedMixture(
             row=np.einsum("bp,bpc->bc", self._shares, self._entering)[:-1]
             + np.einsum("bp,bpc->bc", self._shares, self._leaving)[1:],
-            seconds=np.tensordot(weights[:of_seconds], paths, 1),
-            excess=np.tensordot(weights[of_seconds:] * scale, memory_paths, 1),
-            memory_shortage=float(solved.x[-1]),
+            seconds=np.tensordot(weights[:num_paths], paths, 1),
+            excess=np.tensordot(weights[num_paths:] * scale, memory_paths, 1),
+            memory_shortage=float(solution.x[-1]),
         )
 
     def _keep_shares(self, boundaries: np.ndarray, positions: np.ndarray, solution: Any) -> None:
@@ -143,19 +144,19 @@ class BoundaryShares:
         self, paths: np.ndarray, boundaries: np.ndarray, positions: np.ndarray
     ) -> np.ndarray:
         """Returns what a boundary at a position adds to each path, float64 [paths, boundaries]."""
-        nothing = np.zeros((len(paths), 1, COLUMNS))
-        begun = np.concatenate([paths, nothing], axis=1)[:, boundaries]
-        ended = np.concatenate([nothing, paths], axis=1)[:, boundaries]
-        return np.einsum("rbc,bc->rb", begun, self._entering[boundaries, positions]) + np.einsum(
-            "rbc,bc->rb", ended, self._leaving[boundaries, positions]
-        )
+        no_stage = np.zeros((len(paths), 1, COLUMNS))
+        stage_before = np.concatenate([no_stage, paths], axis=1)[:, boundaries]
+        stage_after = np.concatenate([paths, no_stage], axis=1)[:, boundaries]
+        entering = np.einsum("rbc,bc->rb", stage_after, self._entering[boundaries, positions])
+        leaving = np.einsum("rbc,bc->rb", stage_before, self._leaving[boundaries, positions])
+        return entering + leaving
 
     def _couple(self, boundaries: np.ndarray, positions: np.ndarray) -> Any:
-        """Returns the rows of the constraint that boundaries are those of possible stages.
+        """Returns the rows of the constraint that the stages between boundaries are possible.
 
-        Each row times the shares must not be above 0. Where a stage that begins at a segment or
-        later cannot end before another, the share of cuts in which it ends before the latter is no
-        larger than the share in which it begins before the former; and the like for latest ends.
+        Each row times the shares must not be above 0. If a stage that begins at segment b or later
+        cannot end before segment e, then the share of cuts in which it ends before e is no larger
+        than the share in which it begins before b. For latest ends it is the other way round.
         """
         from scipy import sparse
 
@@ -170,9 +171,9 @@ class BoundaryShares:
             is_late = ends > self._latest[stage, begins][:, None]
             signs = np.block([[-1.0 * is_before, is_early], [-1.0 * is_behind, is_late]])
             signs = signs[signs.max(axis=1) > 0]
-            wide = np.zeros((len(signs), len(boundaries) + 2))
-            wide[:, first:last] = signs
-            rows.append(wide)
+            constraints = np.zeros((len(signs), len(boundaries) + 2))
+            constraints[:, first:last] = signs
+            rows.append(constraints)
         return sparse.csr_matrix(np.concatenate(rows))
 
 

@@ -174,13 +174,13 @@ def _bound_stages(
     """Returns a bound on an update that has a stage alone on an IPU, float64 [starts, ends].
 
     A stage waits for a first micro-batch to come, runs all its tasks, and its last backward task
-    is followed by those of the stages before it. Each micro-batch waits in it while it passes all
+    is followed by one of each stage before it. Each micro-batch waits in it while it passes all
     stages behind, and no more of them wait at once than there is memory for.
     """
     names = ("forward", "backward", "weight", "update")
     sums = [costs.prefixes[name] for name in names]
-    coming, going = sums[0][:, None], sums[1][:, None]
-    passing = coming[-1] - coming + going[-1] - going
+    forward_before, backward_before = sums[0][:, None], sums[1][:, None]
+    passing = forward_before[-1] - forward_before + backward_before[-1] - backward_before
     forward, backward, weight, update = (row - row[:, None] for row in sums)
     stash_bytes = costs.pairs.stash_bytes
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -188,13 +188,14 @@ def _bound_stages(
         most_waiting = np.floor(room / stash_bytes * (1 + EXCESS))
         most_waiting = np.where(stash_bytes > 0, most_waiting, np.inf) * (room >= stash_bytes)
         turns = micro_batches / (np.minimum(most_waiting, 1.0) if offload else most_waiting)
-        waiting = np.maximum(turns * (passing + weight), turns * passing + going)
-    seconds = micro_batches * (forward + backward) + np.maximum(going, micro_batches * weight)
+        waiting = np.maximum(turns * (passing + weight), turns * passing + backward_before)
+    seconds = micro_batches * (forward + backward)
+    seconds += np.maximum(backward_before, micro_batches * weight)
     least = np.maximum(seconds, waiting)
     if offload:
         storing = 2 * micro_batches * stash_bytes / costs.costs.host_bytes_per_second
         least = np.minimum(least, seconds + storing)
-    least = coming + least + np.maximum(update, tied_seconds)
+    least = forward_before + least + np.maximum(update, tied_seconds)
     return np.where(most_waiting >= 1, least, np.inf)
 
 

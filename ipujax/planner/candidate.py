@@ -1,4 +1,4 @@
-"""An alternative of a search, and what is known of its cuts."""
+"""A candidate of a search: an alternative with its best known cut and bounds on all its cuts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ the cut points where a user names them."""
 
 
 class Candidate:
-    """An alternative, with what is known of its cuts.
+    """An alternative, with its best known cut and bounds on all its cuts.
 
     Args:
       alternative: all choices but the cut.

@@ -37,7 +37,7 @@ class LocalSearch:
 
     Attributes:
       best: the fastest cut that fits, int64 [stages + 1]; None if none has been found.
-      seconds: those of an update with it; inf without.
+      seconds: the seconds of an update with the best cut; inf without one.
     """
 
     def __init__(self, alternative: Alternative, starts: Cuts, paths: np.ndarray):
@@ -54,11 +54,11 @@ class LocalSearch:
         """Goes from cut to better cut, and jumps where none is better, until time is over."""
         while len(self._moves) and not is_out_of_time():
             self._add_longest_path(self._current)
-            following = self._find_better_cut()
-            if following is None:
+            better_cut = self._find_better_cut()
+            if better_cut is None:
                 self._jump()
             else:
-                self._current = following
+                self._current = better_cut
 
     def _add_longest_path(self, cut: np.ndarray) -> None:
         """Adds the path that is longest with a cut, and drops the oldest if there are too many.
@@ -78,9 +78,9 @@ class LocalSearch:
         moves = moves[_are_cuts(self._current + moves)]
         singles = np.concatenate([self._current[None], self._current + moves])
         values = self._evaluate(singles, is_first_best=True)
-        chosen = moves[values[1:].argsort(kind="stable")[:_MOST_PAIRED]]
-        first, second = np.triu_indices(len(chosen), 1)
-        pairs = self._current + chosen[first] + chosen[second]
+        best_moves = moves[values[1:].argsort(kind="stable")[:_MOST_PAIRED]]
+        first, second = np.triu_indices(len(best_moves), 1)
+        pairs = self._current + best_moves[first] + best_moves[second]
         pairs = pairs[_are_cuts(pairs)][: self._most_cuts]
         pairs = np.concatenate([self._current[None], pairs])
         cuts = np.concatenate([singles, pairs])

@@ -27,9 +27,9 @@ class Moments:
 
     def keep_fullest(self) -> Moments:
         """Returns the moments without those at which no stage has more than at another one."""
-        both = np.unique(np.concatenate([self.waiting, self.working], axis=1), axis=0)
-        fullest = np.zeros((0, both.shape[1]), int)
-        for row in both[both.sum(axis=1).argsort(kind="stable")[::-1]]:
+        counts = np.unique(np.concatenate([self.waiting, self.working], axis=1), axis=0)
+        fullest = np.zeros((0, counts.shape[1]), int)
+        for row in counts[counts.sum(axis=1).argsort(kind="stable")[::-1]]:
             if not (row <= fullest).all(axis=1).any():
                 fullest = np.concatenate([fullest, row[None]])
         waiting, working = np.split(fullest, 2, axis=1)

@@ -260,28 +260,29 @@ class PathBounds:
         paths, rows = np.array(self.paths), np.array(self._rows)
         memory_paths = np.array([*self._fullest_moments.values()]).reshape(-1, *rows.shape[1:])
         seconds, excess = multiply_paths(paths, rows), multiply_paths(memory_paths, rows)
-        scale, count = seconds.max() or 1.0, len(rows)
+        scale, num_cuts = seconds.max() or 1.0, len(rows)
         # The unknowns: the shares, the seconds of the longest path, and the excess of memory.
-        above = np.zeros((len(paths) + len(memory_paths), count + 2))
-        above[: len(paths), :count], above[: len(paths), count] = seconds / scale, -1.0
-        above[len(paths) :, :count], above[len(paths) :, count + 1] = excess, -1.0
-        solved = cast(
+        constraints = np.zeros((len(paths) + len(memory_paths), num_cuts + 2))
+        constraints[:, :num_cuts] = np.concatenate([seconds / scale, excess])
+        constraints[: len(paths), num_cuts] = -1.0
+        constraints[len(paths) :, num_cuts + 1] = -1.0
+        solution = cast(
             Any,
             optimize.linprog(
-                [*[0.0] * count, 1.0, PRICE_OF_MEMORY],
-                A_ub=above,
-                b_ub=np.zeros(len(above)),
-                A_eq=[[*[1.0] * count, 0.0, 0.0]],
+                [*[0.0] * num_cuts, 1.0, PRICE_OF_MEMORY],
+                A_ub=constraints,
+                b_ub=np.zeros(len(constraints)),
+                A_eq=[[*[1.0] * num_cuts, 0.0, 0.0]],
                 b_eq=[1.0],
-                bounds=[*[(0, None)] * count, (None, None), (0, None)],
+                bounds=[*[(0, None)] * num_cuts, (None, None), (0, None)],
                 method="highs",
             ),
         )
-        weights = np.maximum(-solved.ineqlin.marginals, 0.0)
+        weights = np.maximum(-solution.ineqlin.marginals, 0.0)
         weights /= weights[: len(paths)].sum()
         mean = np.tensordot(weights[: len(paths)], paths, 1)
         mean += np.tensordot(weights[len(paths) :] * scale, memory_paths, 1)
-        return mean, np.maximum(solved.x[:count], 0.0)
+        return mean, np.maximum(solution.x[:num_cuts], 0.0)
 
 
 def multiply_paths(paths: np.ndarray, rows: np.ndarray) -> np.ndarray:

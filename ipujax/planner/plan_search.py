@@ -63,8 +63,8 @@ def search(
         what `costs` says, however many there are.
       schedules: the registered names of the schedules to choose from; None for all.
       recompute: whether stages may, or must, compute activations again.
-      offload: whether what waits for the backward pass may, or must, go to host memory. Where
-        `costs` have no `host_bytes_per_second`, it may not.
+      offload: whether activations that wait for the backward pass may, or must, go to host memory.
+        Where `costs` have no `host_bytes_per_second`, they may not.
       replicas: the numbers of replicas to choose from; each takes its share of the micro-batches.
       memory: bytes of each IPU: one number, or one for each; None for no limit.
       budget_seconds: how long to search. The best plan that is found by then is returned, and its
@@ -114,8 +114,8 @@ def find_plan(
         )
     _check_backward_passes(costs.values(), arguments)
     alternatives = itertools.chain.from_iterable(
-        list_alternatives(of_count, dc.replace(arguments, micro_batches=[count]))
-        for count, of_count in costs.items()
+        list_alternatives(costs_of_count, dc.replace(arguments, micro_batches=[count]))
+        for count, costs_of_count in costs.items()
     )
     candidates = [*map(Candidate, alternatives)]
     for cut in given_cuts:
@@ -132,7 +132,7 @@ def _check_backward_passes(costs: Iterable[Costs], arguments: SearchArguments) -
     Raises:
       PlanError: they do.
     """
-    if arguments.names is None or any(of_count.weight is not None for of_count in costs):
+    if arguments.names is None or any(c.weight is not None for c in costs):
         return
     splitting = [s.name for s in _schedules.list_schedules() if s.splits_backward]
     if all(name in splitting for name in arguments.names):
@@ -147,9 +147,10 @@ def _check_backward_passes(costs: Iterable[Costs], arguments: SearchArguments) -
 class _Search:
     """The candidates of one search, and the best of them.
 
-    A candidate is an alternative with what is known of its cuts. Those that have been examined have
-    a rough cut and a closer bound; `_unexamined` are those for which there was no time yet. One
-    that is in neither list has been passed over: its bound is above what the best cut takes.
+    A candidate is an alternative with its best known cut and bounds on all its cuts. `_examined`
+    are those with a rough cut and a closer bound, `_unexamined` those for which there was no time
+    yet. A candidate in neither list has been passed over: it has no such schedule, or its bound is
+    above the seconds of the best cut.
     """
 
     def __init__(self, candidates: Iterable[Candidate], arguments: SearchArguments):
@@ -245,7 +246,7 @@ class _Search:
             self._move_segments(_FIRST_MOVES * self._budget)
 
     def _list_most_promising(self) -> list[Candidate]:
-        """Lists the few candidates that may be the best, without such as are far from the first."""
+        """Lists the few most promising candidates, without any that are far from the first."""
         best = sorted(self._examined, key=_promise)[:_MOST_IMPROVED]
         return [c for c in best if _promise(c)[0] <= _FAR * _promise(best[0])[0]]
 
@@ -346,12 +347,12 @@ class _Search:
         alternative = candidate.alternative
         cuts = np.array([cut])
         times = alternative.stage_times(cuts)
-        run = _schedules.simulate(
+        simulation = _schedules.simulate(
             cast(_schedules.Schedule, alternative.timed.schedule),
             {phase: rows[:, 0].tolist() for phase, rows in times.tasks.items()},
             transfer=times.delays[:, 0].tolist(),
         )
-        seconds = run.makespan + float(alternative.update_seconds(cuts)[0])
+        seconds = simulation.makespan + float(alternative.update_seconds(cuts)[0])
         peak = alternative.peak_bytes(cuts)[0]
         bounds = [candidate.unsearched_bound for candidate in self._examined]
         lower_bound = min([*bounds, *(candidate.lower_bound for candidate in self._unexamined)])
@@ -363,7 +364,7 @@ class _Search:
             offload=alternative.offload,
             replicas=alternative.replicas,
             seconds=seconds,
-            bubble=1 - run.utilisation,
+            bubble=1 - simulation.utilisation,
             peak_bytes=tuple(map(float, peak)),
             fits=bool((peak <= alternative.memory).all()),
             considered=self._list_considered(candidate),

@@ -112,12 +112,12 @@ class TaskTimes:
                 if read_slot >= 0:
                     free_slots.append(read_slot)
                 boundary, ipu = 0 if source is None else min(stage, source), self._ipus[stage]
-                awaited = -1 if source is None else number_of.pop((phase, source, micro_batch))
+                sender = -1 if source is None else number_of.pop((phase, source, micro_batch))
                 number = len(self._entries)
                 if written_slot >= 0:
                     number_of[phase, stage, micro_batch] = number
                 self._links.append(
-                    _Link(last_of_ipu[ipu], awaited, boundary + 1, stage, _COLUMNS[phase])
+                    _Link(last_of_ipu[ipu], sender, boundary + 1, stage, _COLUMNS[phase])
                 )
                 last_of_ipu[ipu] = number
                 self._entries.append(_Entry(ipu, phase, stage, read_slot, boundary, written_slot))
@@ -156,16 +156,16 @@ class TaskTimes:
           float64 [cuts], in seconds.
         """
         cuts = times.tasks[schedules.Phase.FORWARD].shape[1]
-        free = np.zeros((self._num_ipus, cuts))
+        free_times = np.zeros((self._num_ipus, cuts))
         ends = np.zeros((self._num_slots, cuts))
         for ipu, phase, stage, read_slot, boundary, written_slot in self._entries:
-            clock = free[ipu]
+            clock = free_times[ipu]
             if read_slot >= 0:
                 np.maximum(clock, ends[read_slot] + times.delays[boundary], out=clock)
             clock += times.tasks[phase][stage]
             if written_slot >= 0:
                 ends[written_slot] = clock
-        return free.max(axis=0)
+        return free_times.max(axis=0)
 
     def find_longest_path(self, row: np.ndarray) -> np.ndarray:
         """Finds the path of tasks and transfers on which the makespan depends.
