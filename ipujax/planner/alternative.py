@@ -1,4 +1,8 @@
-"""One way to run a model as a pipeline, but for where it is cut; and the list of all ways."""
+"""An alternative is a way to run a model as a pipeline, but for the cut; and the list of them all.
+
+It is a schedule, the IPU of each stage, and the numbers of micro-batches and replicas; and whether
+stages recompute activations, and offload to host memory those that wait for the backward pass.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,11 @@ from ipujax.planner.moments import Moments, list_moments
 from ipujax.planner.search_arguments import SearchArguments
 from ipujax.planner.stage_costs import Cuts, StageCosts
 from ipujax.planner.task_times import (
-    AGAIN,
     COLUMNS,
-    LEFT,
-    ONE,
+    CONSTANT,
     PARAMETERS,
+    RECOMPUTED,
+    STASH,
     UPDATE,
     StageTimes,
     TaskTimes,
@@ -27,12 +31,12 @@ from ipujax.planner.task_times import (
 from lowering import InternalError, schedules
 
 ROUNDING = 1e-12
-"""What is more by no larger share is as much."""
+"""Numbers that differ by no larger share are equal."""
 
 EXCESS = 1e-9
 """A share of an IPU's memory that may be a rounding error."""
 
-_MOST_STAGES_PER_IPU = 8  # each doubling halves what is left of the bubble, for twice the transfers
+_MOST_STAGES_PER_IPU = 8  # each doubling halves the rest of the bubble, and doubles transfers
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -40,10 +44,11 @@ class TimedSchedule:
     """A schedule that is built when it is asked for; several alternatives share it.
 
     Attributes:
-      registered: the kind of schedule.
+      registered: the schedule, as the registry lists it by name.
       device_mapping: the IPU of each stage of a replica, from 0 on.
-      micro_batches: those of a replica.
-      other_names: of kinds that are looked at besides, as `spell_schedule_name` has them.
+      micro_batches: the micro-batches of a replica in an update.
+      other_names: the names of the other schedules to choose from, as `spell_schedule_name` returns
+        them; one that is built under such a name is left to them.
     """
 
     registered: schedules.RegisteredSchedule
@@ -53,10 +58,10 @@ class TimedSchedule:
 
     @functools.cached_property
     def schedule(self) -> schedules.Schedule | None:
-        """The schedule; None if none of this kind has these numbers, or it is of another name.
+        """The schedule; None if it cannot have these numbers, or another name stands for it.
 
-        `zero_bubble_h1` is `zero_bubble`, for instance. Nor is one with copies of stages or parts
-        of sequences built, which costs here do not speak of.
+        With some numbers `zero_bubble_h1` is `zero_bubble`, for instance. It is None, too, for a
+        schedule with copies of stages or parts of sequences, which the costs here do not know.
         """
         stages = len(self.device_mapping)
         try:
@@ -74,11 +79,11 @@ class TimedSchedule:
     @functools.cached_property
     def in_flight(self) -> tuple[int, ...]:
         """The most micro-batches that wait in each stage."""
-        most = [0] * len(self.device_mapping)
+        most_waiting = [0] * len(self.device_mapping)
         for moments in self.moments:
             for stage, counts in zip(moments.stages, moments.waiting.T, strict=True):
-                most[stage] = int(counts.max())
-        return tuple(most)
+                most_waiting[stage] = int(counts.max())
+        return tuple(most_waiting)
 
     @property
     def shares_ipus(self) -> bool:
@@ -107,10 +112,10 @@ class Alternative:
     """A schedule of some stages, with all choices made but where the model is cut.
 
     Attributes:
-      timed: the schedule.
+      timed: the schedule, with its numbers of stages and micro-batches.
       stage_costs: the costs of stages.
-      offload: whether what waits goes to host memory.
-      replicas: how many there are.
+      offload: whether activations that wait for the backward pass go to host memory.
+      replicas: how many replicas of the pipeline there are.
       memory: float64 [ipus]: the bytes of each IPU that has stages; inf for no limit.
     """
 
@@ -128,12 +133,11 @@ class Alternative:
     @property
     def choices(self) -> tuple[object, ...]:
         """All that is chosen but the cut."""
-        again = self.stage_costs.recompute
         return (
             self.name,
             self.device_mapping,
             self.micro_batches,
-            again,
+            self.stage_costs.recompute,
             self.offload,
             self.replicas,
         )
@@ -160,16 +164,20 @@ class Alternative:
 
     @functools.cached_property
     def offloads(self) -> np.ndarray:
-        """Whether each stage stores what waits, bool [stages]: if some waits while it works."""
+        """The stages that send waiting activations to host memory, bool [stages].
+
+        One in which no micro-batch ever waits while another is at work has no need to.
+        """
         return np.array([self.offload and count > 1 for count in self.timed.in_flight], bool)
 
     @functools.cached_property
     def moments(self) -> tuple[Moments, ...]:
-        """When each IPU may be fullest; of `waiting`, what is in host memory is left out.
+        """The moments when each IPU may be fullest, with these choices.
 
-        And `working` is 0 where stages compute nothing again.
+        `waiting` leaves out micro-batches whose activations are in host memory, and `working` is 0
+        where stages recompute nothing.
         """
-        left = [
+        moments_of_ipus = [
             dc.replace(
                 moments,
                 waiting=np.where(
@@ -179,15 +187,15 @@ class Alternative:
             )
             for moments in self.timed.moments
         ]
-        return tuple(moments.keep_fullest() for moments in left)
+        return tuple(moments.keep_fullest() for moments in moments_of_ipus)
 
     @functools.cached_property
     def resident(self) -> np.ndarray:
-        """How many micro-batches keep bytes on the IPU of each stage at most, int64 [stages]."""
+        """The most micro-batches of each stage with activations on its IPU, int64 [stages]."""
         return np.where(self.offloads, 1, self.timed.in_flight)
 
     def stage_times(self, cuts: Cuts) -> StageTimes:
-        """Returns the times of the stages of cuts."""
+        """Returns the times of all stages of some cuts."""
         starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
         costs = self.stage_costs
         storing = np.zeros(starts.shape)
@@ -202,19 +210,20 @@ class Alternative:
         return StageTimes(tasks, delays, costs.update(starts, ends))
 
     def time_rows(self, cuts: Cuts) -> np.ndarray:
-        """Returns what the stages of cuts take, float64 [cuts, stages, COLUMNS]."""
+        """Returns a row for each cut of what its stages take, float64 [cuts, stages, COLUMNS]."""
         times, costs = self.stage_times(cuts), self.stage_costs
         starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
         delays = np.concatenate([np.zeros((1, len(cuts))), times.delays])
         rows = [*times.tasks.values(), times.updates, delays, costs.parameter_bytes(starts, ends)]
-        rows += [costs.left_bytes(starts, ends), costs.again_bytes(starts, ends)]
+        rows += [costs.stash_bytes(starts, ends), costs.recomputation_bytes(starts, ends)]
         return np.array([*rows, np.ones_like(delays)]).transpose(2, 1, 0)
 
     @functools.cached_property
     def tied_seconds(self) -> float:
-        """Seconds of an update that no cut saves: of parameters that always are on two IPUs.
+        """The seconds of passing tied parameters that are on two IPUs with every cut.
 
-        A stage has segments before it for all stages before, and behind it for all behind.
+        Each stage has a segment, so the first stages cannot have the last segments, nor the last
+        stages the first ones: this tells which stages may have both segments of tied parameters.
         """
         costs, stages = self.stage_costs.costs, np.arange(self.stages)
         ipus, behind = np.array(self.device_mapping), len(self.stage_costs.costs) - self.stages
@@ -237,51 +246,52 @@ class Alternative:
         tied ones: then the one with the last of them has a copy.
         """
         sums = self.stage_costs.prefixes["parameters"].copy()
-        own = self.stage_costs.prefixes["parameters"]
+        sums_without_copies = self.stage_costs.prefixes["parameters"]
         for first, last, bytes_ in self.stage_costs.costs.tied_bytes:
-            if own[last + 1] - own[first] > self.memory.max() * (1 + EXCESS):
+            bytes_of_both = sums_without_copies[last + 1] - sums_without_copies[first]
+            if bytes_of_both > self.memory.max() * (1 + EXCESS):
                 sums[last + 1 :] += bytes_
         return sums
 
     @functools.cached_property
     def memory_paths(self) -> tuple[np.ndarray, ...]:
-        """What must not be above 0, as paths of each IPU that has a limit and several stages.
+        """The limits of memory as paths, for each IPU that has a limit and several stages.
 
-        float64 [moments, stages, COLUMNS] each: the share of its memory that its stages need at
-        one of its moments, less one.
+        float64 [moments, stages, COLUMNS] each. A path adds up to the share of the IPU's memory
+        that its stages need at a moment, less one: so it must not be above 0.
         """
-        of_ipus: list[np.ndarray] = []
+        paths_of_ipus: list[np.ndarray] = []
         for moments, memory in zip(self.moments, self.memory, strict=True):
             if len(moments.stages) > 1 and np.isfinite(memory):
                 paths = np.zeros((len(moments.waiting), self.stages, COLUMNS))
                 stages = list(moments.stages)
                 paths[:, stages, PARAMETERS] = 1 / memory
-                paths[:, stages, LEFT] = moments.waiting / memory
-                paths[:, stages, AGAIN] = moments.working / memory
-                paths[:, 0, ONE] = -1.0
-                of_ipus.append(paths)
-        return tuple(of_ipus)
+                paths[:, stages, STASH] = moments.waiting / memory
+                paths[:, stages, RECOMPUTED] = moments.working / memory
+                paths[:, 0, CONSTANT] = -1.0
+                paths_of_ipus.append(paths)
+        return tuple(paths_of_ipus)
 
     def find_longest_path(self, row: np.ndarray) -> np.ndarray:
-        """Finds what an update waits for, if stages take a row, float64 [stages, COLUMNS].
+        """Finds the longest path of an update, if its stages take a row, float64 [stages, COLUMNS].
 
-        See `TaskTimes.find_longest_path`; the longest update of an IPU counts too.
+        See `TaskTimes.find_longest_path`; here the longest update of an IPU's weights counts too.
         """
         path = self.timed.task_times.find_longest_path(row)
         updates = sum_by_ipu(row[:, UPDATE : UPDATE + 1], self.device_mapping)
         if updates.max() < self.tied_seconds:
-            path[0, ONE] = self.tied_seconds
+            path[0, CONSTANT] = self.tied_seconds
         else:
             path[:, UPDATE] = np.array(self.device_mapping) == updates.argmax()
         return path
 
     def list_straight_paths(self) -> list[np.ndarray]:
-        """Lists a path through each IPU, with its update: see `TaskTimes.find_straight_path`."""
+        """Lists a path through each IPU and its update: see `TaskTimes.find_straight_path`."""
         paths: list[np.ndarray] = []
         for ipu in range(self.num_ipus):
             path = self.timed.task_times.find_straight_path(ipu)
             if self.tied_seconds:
-                path[0, ONE] = self.tied_seconds
+                path[0, CONSTANT] = self.tied_seconds
             else:
                 path[:, UPDATE] = np.array(self.device_mapping) == ipu
             paths.append(path)
@@ -299,77 +309,78 @@ class Alternative:
         updates = sum_by_ipu(self.stage_costs.update(starts, ends), self.device_mapping)
         costs, ipus = self.stage_costs.costs, np.array(self.device_mapping)
         for first, last, bytes_ in costs.tied_bytes:
-            pair = ipus[(ends <= first).sum(axis=0)], ipus[(ends <= last).sum(axis=0)]
-            seconds = (pair[0] != pair[1]) * bytes_ / costs.bytes_per_second
-            for of_cuts in pair:
-                updates[of_cuts, np.arange(len(cuts))] += seconds
+            ipus_of_tied = ipus[(ends <= first).sum(axis=0)], ipus[(ends <= last).sum(axis=0)]
+            seconds = (ipus_of_tied[0] != ipus_of_tied[1]) * bytes_ / costs.bytes_per_second
+            for ipus_of_cuts in ipus_of_tied:
+                updates[ipus_of_cuts, np.arange(len(cuts))] += seconds
         return updates.max(axis=0)
 
     def peak_bytes(self, cuts: Cuts) -> np.ndarray:
         """Computes the bytes that each IPU needs, float64 [cuts, ipus]."""
         starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
         costs = self.stage_costs
-        needed = sum_by_ipu(costs.parameter_bytes(starts, ends), self.device_mapping)
-        waiting, recomputed = costs.left_bytes(starts, ends), costs.again_bytes(starts, ends)
+        bytes_of_ipus = sum_by_ipu(costs.parameter_bytes(starts, ends), self.device_mapping)
+        stash, recomputed = costs.stash_bytes(starts, ends), costs.recomputation_bytes(starts, ends)
         work_space = costs.workspace_bytes(starts, ends)
         for ipu, moments in enumerate(self.moments):
             stages = list(moments.stages)
             bytes_at_moments = (
-                moments.waiting @ waiting[stages] + moments.working @ recomputed[stages]
+                moments.waiting @ stash[stages] + moments.working @ recomputed[stages]
             )
-            needed[ipu] += bytes_at_moments.max(axis=0) + work_space[stages].max(axis=0)
-        return needed.T
+            bytes_of_ipus[ipu] += bytes_at_moments.max(axis=0) + work_space[stages].max(axis=0)
+        return bytes_of_ipus.T
 
     def fits_in_memory(self, cuts: Cuts) -> np.ndarray:
-        """Returns for each cut whether all its IPUs have enough memory, bool [cuts]."""
-        return self.lacking_shares(cuts) == 0
+        """Tells for each cut whether all its IPUs have enough memory, bool [cuts]."""
+        return self.memory_shortage(cuts) == 0
 
-    def lacking_shares(self, cuts: Cuts) -> np.ndarray:
-        """Computes what cuts lack of the memory of IPUs, as shares, summed; float64 [cuts]."""
-        over = self.peak_bytes(cuts) / self.memory - 1
-        return np.where(over > ROUNDING, over, 0.0).sum(axis=1)
+    def memory_shortage(self, cuts: Cuts) -> np.ndarray:
+        """Computes the shares of its memory that each IPU lacks, summed; float64 [cuts]."""
+        excess = self.peak_bytes(cuts) / self.memory - 1
+        return np.where(excess > ROUNDING, excess, 0.0).sum(axis=1)
 
 
 def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alternative]:
-    """Lists all ways to run a model on some IPUs, those included that no schedule has.
+    """Lists all alternatives for a model on some IPUs, those included that no schedule has.
 
     Where costs do not tell the gradients of weights apart, schedules that split the backward pass
-    are left out. Offloading takes time: it is left out where memory has no limit, and what waits
-    may stay.
+    are left out. Offloading takes time: it is left out where memory has no limit, and activations
+    may wait on the IPU.
 
     Args:
-      costs: of the model's segments.
+      costs: the costs of the model's segments.
       arguments: what may be chosen.
     """
     names = arguments.names
-    kinds = [kind for kind in schedules.list_schedules() if kind.is_plain]
-    kinds = [kind for kind in kinds if names is None or kind.name in names]
+    plain = [s for s in schedules.list_schedules() if s.is_plain]
+    plain = [s for s in plain if names is None or s.name in names]
     if costs.weight is None:
-        kinds = [kind for kind in kinds if not kind.splits_backward]
-    names_of_known = frozenset(schedules.spell_schedule_name(kind.name) for kind in kinds)
+        plain = [s for s in plain if not s.splits_backward]
+    spelled_names = frozenset(schedules.spell_schedule_name(s.name) for s in plain)
     stage_costs = {
-        (again, splits): StageCosts(costs, again, splits)
-        for again in arguments.recompute
+        (recompute, splits): StageCosts(costs, recompute, splits)
+        for recompute in arguments.recompute
         for splits in (False, True)
     }
-    offload = [choice for choice in arguments.offload if not choice or costs.host_bytes_per_second]
-    if False in offload and np.isinf(arguments.memory).all():
-        offload = [False]
-    for count, total in itertools.product(arguments.replicas, arguments.micro_batches):
-        if total % count or count > arguments.ipus:
+    has_host_memory = costs.host_bytes_per_second > 0
+    offload_choices = [choice for choice in arguments.offload if not choice or has_host_memory]
+    if False in offload_choices and np.isinf(arguments.memory).all():
+        offload_choices = [False]
+    for replicas, micro_batches in itertools.product(arguments.replicas, arguments.micro_batches):
+        if micro_batches % replicas or replicas > arguments.ipus:
             continue
-        most_ipus = min(arguments.ipus // count, len(costs))
-        for registered, used in itertools.product(kinds, range(1, most_ipus + 1)):
-            for mapping in _list_device_mappings(registered, used, len(costs)):
-                others = names_of_known - {schedules.spell_schedule_name(registered.name)}
-                timed = TimedSchedule(registered, mapping, total // count, others)
-                for again, stores in itertools.product(arguments.recompute, offload):
+        most_ipus = min(arguments.ipus // replicas, len(costs))
+        for registered, ipus in itertools.product(plain, range(1, most_ipus + 1)):
+            for mapping in _list_device_mappings(registered, ipus, len(costs)):
+                other_names = spelled_names - {schedules.spell_schedule_name(registered.name)}
+                timed = TimedSchedule(registered, mapping, micro_batches // replicas, other_names)
+                for recompute, offload in itertools.product(arguments.recompute, offload_choices):
                     yield Alternative(
                         timed=timed,
-                        stage_costs=stage_costs[again, registered.splits_backward],
-                        offload=stores,
-                        replicas=count,
-                        memory=arguments.memory[:used],
+                        stage_costs=stage_costs[recompute, registered.splits_backward],
+                        offload=offload,
+                        replicas=replicas,
+                        memory=arguments.memory[:ipus],
                     )
 
 

@@ -1,8 +1,9 @@
-"""A mixture of cuts, told by the share of them that has each boundary at each segment.
+"""A mixture of cuts, described by the share of them that has each boundary at each segment.
 
-What stages take is a sum of a number for where each begins and one for where it ends, so a mixture
-takes what these shares say, and there is no need to know its cuts. A linear program finds the
-shares for which the longest of some paths is shortest, and what the paths weigh in that.
+A mixture is a weighted mean of cuts. What a stage takes is a sum of a number for where it begins
+and one for where it ends, so these shares say what a mixture takes, without its cuts. A linear
+program finds the shares for which the longest of some paths is shortest, and the weights of the
+paths in that.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from ipujax.planner.stage_graph import StageGraph, sum_path
 from ipujax.planner.task_times import COLUMNS
 
 PRICE_OF_MEMORY = 100.0
-"""Of an IPU's memory, in makespans, where no mixture of cuts fits."""
+"""The price of an IPU's memory that is lacking, in makespans, where no mixture of cuts fits."""
 
 _REACH = 1  # segments by which boundaries of known cuts may be moved in a mixture
-_QUANTILES = (0.5, 0.2, 0.8)
+_QUANTILES = (0.5, 0.2, 0.8)  # of the shares of a boundary, at which cuts of a mixture have theirs
 
 
 class BalancedMixture(NamedTuple):
-    """The mixture of cuts that is best by some paths, and what these weigh.
+    """The mixture of cuts whose longest path is shortest, and the weighted mean of its paths.
 
     Attributes:
       row: float64 [stages, COLUMNS]: what its stages take.
-      seconds: float64 [stages, COLUMNS]: the weighted mean of paths.
-      excess: float64 [stages, COLUMNS]: what IPUs have too many of their bytes, at its price.
-      lacks: the share of an IPU's memory that the mixture has too much.
+      seconds: float64 [stages, COLUMNS]: the weighted mean of paths through the schedule.
+      excess: float64 [stages, COLUMNS]: the weighted mean of the paths of memory, at its price.
+      memory_shortage: the share of an IPU's memory that the mixture lacks.
     """
 
     row: np.ndarray
     seconds: np.ndarray
     excess: np.ndarray
-    lacks: float
+    memory_shortage: float
 
 
 class BoundaryShares:
@@ -62,14 +63,14 @@ class BoundaryShares:
         self._shares = np.zeros((stages + 1, positions))
 
     def add_cut(self, cut: np.ndarray) -> None:
-        """Lets boundaries of mixtures be where those of a cut are, or near."""
+        """Lets mixtures have boundaries where a cut has them, or near."""
         offsets = np.arange(-_REACH, _REACH + 1)
         positions = np.clip(cut[:, None] + offsets, 0, self._considered.shape[1] - 1)
         self._considered[np.arange(len(cut))[:, None], positions] = True
         self._considered &= self._reachable
 
     def list_cuts(self) -> list[np.ndarray]:
-        """Lists some cuts, int64 [stages + 1] each, that mix to about the shares."""
+        """Lists some cuts of the mixture, int64 [stages + 1] each, which have about its shares."""
         sums = self._shares.cumsum(axis=1)
         cuts = [(sums >= quantile).argmax(axis=1) for quantile in _QUANTILES]
         return [cut for cut in cuts if self._graph.has_cut(cut)]
@@ -77,54 +78,61 @@ class BoundaryShares:
     def balance(
         self, paths: np.ndarray, memory_paths: np.ndarray, scale: float
     ) -> BalancedMixture | None:
-        """Finds the best mixture by some paths; None where none is found.
+        """Finds the mixture whose longest path is shortest; None where the solver finds none.
 
         Args:
-          paths: float64 [paths, stages, COLUMNS]: those whose longest is to be short.
-          memory_paths: those that must not be above 0.
-          scale: seconds that the longest about has.
+          paths: float64 [paths, stages, COLUMNS]: paths through the schedule.
+          memory_paths: the paths of memory, which must not be above 0.
+          scale: about the seconds of the longest path.
         """
         from scipy import optimize, sparse  # which JAX requires, and which take long to import
 
         boundaries, positions = np.nonzero(self._considered)
-        both = np.concatenate([paths / scale, memory_paths])
-        sums = self._sum_paths(both, boundaries, positions)
-        count, of_seconds = len(boundaries), len(paths)
-        goals = np.zeros((len(both), 2))  # the seconds of the longest path, and excess of memory
-        goals[:of_seconds, 0] = goals[of_seconds:, 1] = -1.0
+        all_paths = np.concatenate([paths / scale, memory_paths])
+        sums = self._sum_paths(all_paths, boundaries, positions)
+        num_shares, num_paths = len(boundaries), len(paths)
+        # Beside the shares, the seconds of the longest path and the excess of memory are unknown.
+        objectives = np.zeros((len(all_paths), 2))
+        objectives[:num_paths, 0] = objectives[num_paths:, 1] = -1.0
         couplings = self._couple(boundaries, positions)
-        numbers = np.arange(count)
-        solved = cast(
+        solution = cast(
             Any,
             optimize.linprog(
-                [*[0.0] * count, 1.0, PRICE_OF_MEMORY],
-                A_ub=sparse.vstack([sparse.csr_matrix(np.hstack([sums, goals])), couplings]),
-                b_ub=np.zeros(len(both) + couplings.shape[0]),
+                [*[0.0] * num_shares, 1.0, PRICE_OF_MEMORY],
+                A_ub=sparse.vstack([sparse.csr_matrix(np.hstack([sums, objectives])), couplings]),
+                b_ub=np.zeros(len(all_paths) + couplings.shape[0]),
                 A_eq=sparse.csr_matrix(
-                    (np.ones(count), (boundaries, numbers)), (len(self._shares), count + 2)
+                    (np.ones(num_shares), (boundaries, np.arange(num_shares))),
+                    (len(self._shares), num_shares + 2),
                 ),
                 b_eq=np.ones(len(self._shares)),
-                bounds=[*[(0, None)] * count, (None, None), (0, None)],
+                bounds=[*[(0, None)] * num_shares, (None, None), (0, None)],
                 method="highs",
             ),
         )
-        if solved.x is None:
+        if solution.x is None:
             return None
-        self._keep_shares(boundaries, positions, solved.x[:count])
-        weights = np.maximum(-solved.ineqlin.marginals[: len(both)], 0.0)
-        weights /= weights[:of_seconds].sum()
+        self._keep_shares(boundaries, positions, solution.x[:num_shares])
+        weights = np.maximum(-solution.ineqlin.marginals[: len(all_paths)], 0.0)
+        weights /= weights[:num_paths].sum()
         return BalancedMixture(
             row=np.einsum("bp,bpc->bc", self._shares, self._entering)[:-1]
             + np.einsum("bp,bpc->bc", self._shares, self._leaving)[1:],
-            seconds=np.tensordot(weights[:of_seconds], paths, 1),
-            excess=np.tensordot(weights[of_seconds:] * scale, memory_paths, 1),
-            lacks=float(solved.x[-1]),
+            seconds=np.tensordot(weights[:num_paths], paths, 1),
+            excess=np.tensordot(weights[num_paths:] * scale, memory_paths, 1),
+            memory_shortage=float(solution.x[-1]),
         )
 
-    def _keep_shares(self, boundaries: np.ndarray, positions: np.ndarray, shares: Any) -> None:
-        """Keeps shares, and lets boundaries of the next mixture be near those of this one."""
+    def _keep_shares(self, boundaries: np.ndarray, positions: np.ndarray, solution: Any) -> None:
+        """Keeps the shares of a solution, and lets the next mixture have boundaries near them.
+
+        Args:
+          boundaries: int64 [shares]: the boundary of each share.
+          positions: int64 [shares]: the segment that it lies before.
+          solution: float64 [shares]: the share of cuts that have the boundary there.
+        """
         self._shares = np.zeros(self._shares.shape)
-        self._shares[boundaries, positions] = shares
+        self._shares[boundaries, positions] = solution
         has_share = self._shares > 0
         self._considered = has_share.copy()
         for step in range(1, _REACH + 1):
@@ -136,19 +144,19 @@ class BoundaryShares:
         self, paths: np.ndarray, boundaries: np.ndarray, positions: np.ndarray
     ) -> np.ndarray:
         """Returns what a boundary at a position adds to each path, float64 [paths, boundaries]."""
-        nothing = np.zeros((len(paths), 1, COLUMNS))
-        begun = np.concatenate([paths, nothing], axis=1)[:, boundaries]
-        ended = np.concatenate([nothing, paths], axis=1)[:, boundaries]
-        return np.einsum("rbc,bc->rb", begun, self._entering[boundaries, positions]) + np.einsum(
-            "rbc,bc->rb", ended, self._leaving[boundaries, positions]
-        )
+        no_stage = np.zeros((len(paths), 1, COLUMNS))
+        stage_before = np.concatenate([no_stage, paths], axis=1)[:, boundaries]
+        stage_after = np.concatenate([paths, no_stage], axis=1)[:, boundaries]
+        entering = np.einsum("rbc,bc->rb", stage_after, self._entering[boundaries, positions])
+        leaving = np.einsum("rbc,bc->rb", stage_before, self._leaving[boundaries, positions])
+        return entering + leaving
 
     def _couple(self, boundaries: np.ndarray, positions: np.ndarray) -> Any:
-        """Returns rows that are not above 0 where boundaries are those of possible stages.
+        """Returns the rows of the constraint that the stages between boundaries are possible.
 
-        Where a stage cannot end before a segment if it begins behind another, no larger share of
-        cuts has its end before the one than has its begin before the other; and the like for the
-        latest ends.
+        Each row times the shares must not be above 0. If a stage that begins at segment b or later
+        cannot end before segment e, then the share of cuts in which it ends before e is no larger
+        than the share in which it begins before b. For latest ends it is the other way round.
         """
         from scipy import sparse
 
@@ -163,16 +171,16 @@ class BoundaryShares:
             is_late = ends > self._latest[stage, begins][:, None]
             signs = np.block([[-1.0 * is_before, is_early], [-1.0 * is_behind, is_late]])
             signs = signs[signs.max(axis=1) > 0]
-            wide = np.zeros((len(signs), len(boundaries) + 2))
-            wide[:, first:last] = signs
-            rows.append(wide)
+            constraints = np.zeros((len(signs), len(boundaries) + 2))
+            constraints[:, first:last] = signs
+            rows.append(constraints)
         return sparse.csr_matrix(np.concatenate(rows))
 
 
 def _find_reach(graph: StageGraph) -> tuple[np.ndarray, np.ndarray]:
     """Finds the earliest end of stages that begin with a segment or later, and the latest end.
 
-    The latter is of those that begin with it or earlier. int64 [stages, segments + 1] each.
+    The latest is of stages that begin with it or earlier. int64 [stages, segments + 1] each.
     """
     last = graph.possible.shape[2] - 1
     exists = graph.possible.any(axis=2)

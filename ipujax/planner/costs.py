@@ -13,7 +13,7 @@ from ipujax.planner.plan_checks import check
 from lowering import limit_dir_to
 
 _NAMES = {"skips": "a skip", "shared_bytes": "shared bytes", "tied_bytes": "tied bytes"}
-_ROUNDING = 1e-9  # a share that sums of bytes may be off
+_ROUNDING = 1e-9  # the share by which sums of bytes may be off
 
 
 @check.guard
@@ -33,15 +33,16 @@ class Costs:
       update: seconds of the update of its weights, once for all micro-batches; None for no time.
       parameter_bytes: bytes of its parameters, with all that stays beside them such as the
         optimizer's state; None for none.
-      activation_bytes: bytes that wait for its backward pass for each micro-batch; None for none.
+      activation_bytes: bytes of activations that wait for its backward pass, of each micro-batch;
+        None for none.
       workspace_bytes: bytes that it needs only while it runs; None for none.
       cut_bytes: for each segment but the last, the bytes that pass to the next one; None for none.
       skips: triples of two segments and bytes: what the first makes and the second, a later one,
         reads. They pass every boundary between the two, beside `cut_bytes`.
       bytes_per_second: how fast bytes pass a boundary between IPUs.
       latency: seconds that each such transfer takes besides.
-      host_bytes_per_second: how fast what waits goes from an IPU to host memory, and comes back; 0
-        if there is none, and plans never offload.
+      host_bytes_per_second: how fast activations that wait go from an IPU to host memory, and come
+        back; 0 if there is none, and plans never offload.
       shared_bytes: triples of two segments and bytes: what both keep for their backward passes, and
         have in their `activation_bytes`. A stage with both keeps it once. Of what several segments
         keep, there is a triple for each two of them that follow one another.
@@ -96,13 +97,13 @@ class Costs:
         object.__setattr__(self, "host_bytes_per_second", host)
 
     def _check_shared_bytes(self) -> None:
-        kept = tuple(self.activation_bytes or ())
+        activation_bytes = tuple(self.activation_bytes or ())
         for last in {last for _, last, _ in self.shared_bytes}:
             shared = math.fsum(size for _, end, size in self.shared_bytes if end == last)
-            if shared > kept[last] * (1 + _ROUNDING):
+            if shared > activation_bytes[last] * (1 + _ROUNDING):
                 raise PlanError(
                     f"segment {last} shares {shared:g} bytes with earlier ones, and keeps "
-                    f"{kept[last]:g}",
+                    f"{activation_bytes[last]:g}",
                     fix="name what it shares once, with the last of the segments before that keep "
                     "it, and count it in its activation_bytes",
                 )

@@ -1,4 +1,9 @@
-"""The fastest cut for one alternative: every cut that could be faster is tried."""
+"""The search for the fastest cut of one alternative, from a rough cut to one that is proven.
+
+A rough and a good cut come with a bound on all cuts, see `path_bounds`. The fastest cut is found by
+branch and bound: the cuts that a bound allows to be faster are divided into parts, by where a
+boundary may be, until they are few enough to be timed one by one.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +21,27 @@ from ipujax.planner.path_bounds import PathBounds, multiply_paths
 from ipujax.planner.stage_costs import Cuts
 from ipujax.planner.stage_graph import StageGraph
 
-_ROUNDS = 80  # of tightening the bound on all cuts
-_ROUNDS_OF_PART = 30  # and on a part of them
+_FIRST_ROUNDS = 3  # of tightening the bound on all cuts, for a rough cut
+_ROUNDS_OF_SHARES = 12  # of mixtures of boundaries, for a rough cut where IPUs have several stages
+_ROUNDS = 80  # of tightening the bound on all cuts, for a good cut
+_ROUNDS_OF_PART = 30  # of tightening the bound on a part of the cuts
 _LEAST_SPREAD = 0.01  # of a boundary in the mixture, in segments squared, to divide cuts there
-_MOST_LISTED = 1e9  # cuts that bounds leave, of which those are listed that may be faster
-_MOST_BEGINNINGS = 1 << 17  # of cuts that are listed at once
-_TOGETHER = 1024  # cuts whose schedules are timed at once
-_MOST_MOVED = 1 << 16  # tasks that are timed while boundaries are moved
-_FEWEST_MOVES = 16
-_ROUNDS_OF_SHARES = 12  # of finding the shares of boundaries, where IPUs have several stages
-_ROUNDS_OF_FIRST = 3  # before all alternatives have had these
-_MOST_PAIRS = 1 << 11  # cuts with two boundaries moved that are timed at once
+_MOST_LISTED = 1e9  # cuts of a graph: where there are more, none are listed
+_MOST_BEGINNINGS = 1 << 17  # first stages of cuts that are listed at once
 _MOST_TIMED = 1 << 29  # tasks of the cuts that are timed rather than divided
+_TOGETHER = 1024  # cuts whose schedules are timed at once
+_FEWEST_MOVES = 16  # of boundaries, however many tasks are timed for each
+_MOST_MOVED = 1 << 16  # tasks that are timed while boundaries are moved
+_MOST_PAIRS = 1 << 11  # cuts with two boundaries moved that are timed at once
 
 
 @dc.dataclass(frozen=True)
 class FoundCut:
-    """The fastest cut that was found.
+    """The fastest cut that a search has found below a limit.
 
     Attributes:
-      cut: where each stage begins, and the number of segments; None if no cut is as fast as asked.
-      seconds: the seconds of an update; those that were asked for if there is no cut.
+      cut: where each stage begins, and the number of segments; None if none is below the limit.
+      seconds: the seconds of an update with the cut; the limit if there is none.
       proven: whether no other cut is faster.
     """
 
@@ -52,11 +57,11 @@ def find_rough_cut(
     limit: float,
     is_out_of_time: Callable[[], bool],
 ) -> FoundCut:
-    """Finds a cut of an alternative quickly, and a bound on all: see `find_good_cut`."""
+    """Finds a cut of an alternative quickly, and a bound on all cuts: see `find_good_cut`."""
     if alternative.timed.shares_ipus:
         bounds.balance_boundaries(graph, limit, _ROUNDS_OF_SHARES, is_out_of_time)
     else:
-        bounds.tighten(graph, limit, _ROUNDS_OF_FIRST, is_out_of_time)
+        bounds.tighten(graph, limit, _FIRST_ROUNDS, is_out_of_time)
     return move_boundaries(alternative, np.array(bounds.cuts), moves=0)
 
 
@@ -72,57 +77,55 @@ def find_good_cut(
     Args:
       alternative: all choices but the cut.
       graph: the stages that cuts may have.
-      bounds: what is known of these cuts, at least one; what is found is added to it.
+      bounds: the bound, and at least a cut, that are known; what is found is added.
       limit: seconds that a cut should take less than, to be worth more work.
       is_out_of_time: whether to stop.
     """
     bounds.tighten(graph, limit, _ROUNDS, is_out_of_time, may_give_up=True)
-    least = bounds.seconds
-    if least < limit and not is_out_of_time():
+    lower_bound = bounds.lower_bound
+    if lower_bound < limit and not is_out_of_time():
         cut, seconds = graph.find_bottleneck(bounds.list_tables(graph))
         bounds.add_cut(cut)
-        least = max(least, seconds)
-    moves = None if least < limit else 0
-    return move_boundaries(alternative, np.array(bounds.cuts), moves), least
+        lower_bound = max(lower_bound, seconds)
+    moves = None if lower_bound < limit else 0
+    return move_boundaries(alternative, np.array(bounds.cuts), moves), lower_bound
 
 
-def move_boundaries(
-    alternative: Alternative, candidates: Cuts, moves: int | None = None
-) -> FoundCut:
+def move_boundaries(alternative: Alternative, cuts: Cuts, moves: int | None = None) -> FoundCut:
     """Takes the best of some cuts, and moves its boundaries while that helps.
 
-    One that fits is better than one that does not; of the former the faster one is, of the latter
-    the one with the smaller excess.
+    A cut that fits is better than one that does not. Of two that fit the faster one is better; of
+    two that do not, the one that lacks less memory.
 
     Args:
       alternative: all choices but the cut.
-      candidates: the cuts to begin with.
+      cuts: the cuts to begin with.
       moves: how often to move boundaries; None for as often as there is time for.
     """
-    best, found, moves_pairs = candidates[0], (np.inf, np.inf), False
+    best, best_rank, moves_pairs = cuts[0], (np.inf, np.inf), False
     if moves is None:
         tasks = 2 * alternative.stages * alternative.timed.micro_batches
         moves = _FEWEST_MOVES + _MOST_MOVED // tasks
     for _ in range(moves + 1):
-        number, (excess, seconds) = _choose_best(alternative, candidates)
-        if (excess, seconds / (1 - ROUNDING)) < found:
-            best, found, moves_pairs = candidates[number], (excess, seconds), False
+        number, (excess, seconds) = _choose_best(alternative, cuts)
+        if (excess, seconds / (1 - ROUNDING)) < best_rank:
+            best, best_rank, moves_pairs = cuts[number], (excess, seconds), False
         elif moves_pairs:
             break
         else:
             moves_pairs = True
-        candidates = _list_pairs(best) if moves_pairs else _list_neighbours(best)
-        if not len(candidates):
+        cuts = _list_pairs(best) if moves_pairs else _list_neighbours(best)
+        if not len(cuts):
             break
-    excess, seconds = found
+    excess, seconds = best_rank
     if excess > 0:
         return FoundCut(None, np.inf, proven=False)
     return FoundCut(tuple(map(int, best)), seconds, proven=False)
 
 
 def _choose_best(alternative: Alternative, cuts: Cuts) -> tuple[int, tuple[float, float]]:
-    """Returns the number of the best of some cuts, its excess of memory, and its seconds."""
-    excess = alternative.lacking_shares(cuts)
+    """Returns the number of the best of some cuts, the memory that it lacks, and its seconds."""
+    excess = alternative.memory_shortage(cuts)
     number = int(excess.argmin())
     if excess[number] > 0:
         return number, (float(excess[number]), np.inf)
@@ -133,7 +136,7 @@ def _choose_best(alternative: Alternative, cuts: Cuts) -> tuple[int, tuple[float
 
 
 def _list_pairs(cut: np.ndarray) -> Cuts:
-    """Returns cuts with two boundaries a few segments elsewhere: all, or some of the many."""
+    """Returns cuts with two boundaries moved by a few segments: all, or some if they are many."""
     boundaries, steps = range(1, len(cut) - 1), (-4, -3, -2, -1, 1, 2, 3, 4)
     singles = [*itertools.product(boundaries, steps)]
     first, second = np.triu_indices(len(singles), 1)
@@ -142,14 +145,14 @@ def _list_pairs(cut: np.ndarray) -> Cuts:
         first, second = first[chosen], second[chosen]
     cuts = np.tile(cut, (len(first), 1))
     rows = np.arange(len(cuts))
-    for which in (first, second):
-        boundary, step = np.array(singles or [(0, 0)])[which].T
+    for moves_of_pairs in (first, second):
+        boundary, step = np.array(singles or [(0, 0)])[moves_of_pairs].T
         cuts[rows, boundary] += step
     return cuts[(np.diff(cuts, axis=1) > 0).all(axis=1)]
 
 
 def _list_neighbours(cut: np.ndarray) -> Cuts:
-    """Returns all cuts with up to three neighbouring boundaries a few segments elsewhere."""
+    """Returns all cuts with up to three neighbouring boundaries moved by a few segments."""
     moves: list[np.ndarray] = []
     last = len(cut) - 2
     for first in range(1, last + 1):
@@ -167,21 +170,22 @@ _Ranges = tuple[np.ndarray, np.ndarray]
 
 
 class _Part(NamedTuple):
-    """The cuts whose boundaries are in some ranges; the one of the least bound comes first.
+    """The cuts whose boundaries are in some ranges; parts with lower bounds come first.
 
     Attributes:
-      least: seconds that none of them is faster than.
-      number: tells parts apart; of equal bounds the latest part has the least.
+      lower_bound: seconds that none of these cuts is faster than.
+      number: the smaller, the later the part was made; of parts with equal bounds the latest comes
+        first.
       first: int64 [stages + 1]: the smallest positions of boundaries.
-      last: the largest.
-      known: what is known of them.
+      last: int64 [stages + 1]: the largest.
+      bounds: bounds that hold for these cuts, and perhaps for more.
     """
 
-    least: float
+    lower_bound: float
     number: int
     first: np.ndarray
     last: np.ndarray
-    known: PathBounds
+    bounds: PathBounds
 
 
 class CutParts:
@@ -189,33 +193,35 @@ class CutParts:
 
     Args:
       alternative: all choices but the cut.
-      known: what is known of all cuts.
+      bounds: the bounds on all its cuts.
     """
 
-    def __init__(self, alternative: Alternative, known: PathBounds):
+    def __init__(self, alternative: Alternative, bounds: PathBounds):
         self._numbers = itertools.count(0, -1)
         segments = len(alternative.stage_costs.costs)
         ends = np.zeros((2, alternative.stages + 1), int)
         self._parts: list[_Part] = []
-        self._push(ends[0], ends[1] + segments, known)
+        self._push(ends[0], ends[1] + segments, bounds)
 
     @property
-    def least(self) -> float:
-        """Seconds that no cut in them is faster than; inf if all are searched."""
-        return self._parts[0].least if self._parts else np.inf
+    def lower_bound(self) -> float:
+        """The seconds that no cut in these parts is faster than; inf if all are searched."""
+        return self._parts[0].lower_bound if self._parts else np.inf
 
     def peek(self) -> _Part:
         """Returns the part with the least bound."""
         return self._parts[0]
 
     def replace(self, part: _Part, halves: Sequence[tuple[_Ranges, PathBounds]]) -> None:
-        """Puts what is left to search of the first part in its place."""
+        """Replaces the first part by the halves of it that are left to search."""
         heapq.heappop(self._parts)
-        for (first, last), known in halves:
-            self._push(np.maximum(first, part.first), np.minimum(last, part.last), known)
+        for (first, last), bounds in halves:
+            self._push(np.maximum(first, part.first), np.minimum(last, part.last), bounds)
 
-    def _push(self, first: np.ndarray, last: np.ndarray, known: PathBounds) -> None:
-        heapq.heappush(self._parts, _Part(known.seconds, next(self._numbers), first, last, known))
+    def _push(self, first: np.ndarray, last: np.ndarray, bounds: PathBounds) -> None:
+        heapq.heappush(
+            self._parts, _Part(bounds.lower_bound, next(self._numbers), first, last, bounds)
+        )
 
 
 def find_fastest_cut(
@@ -237,12 +243,12 @@ def find_fastest_cut(
     """
     search = _FastestCutSearch(alternative, limit, is_out_of_time)
     graph = StageGraph(StageTables(alternative).possible)
-    while parts.least < search.limit * (1 - ROUNDING) and not is_out_of_time():
+    while parts.lower_bound < search.limit * (1 - ROUNDING) and not is_out_of_time():
         part = parts.peek()
         inside = graph.keep_between(part.first, part.last)
-        halves = search.search_part(inside, part.known)
+        halves = search.search_part(inside, part.bounds)
         parts.replace(part, halves)
-    proven = parts.least >= search.limit * (1 - ROUNDING)
+    proven = parts.lower_bound >= search.limit * (1 - ROUNDING)
     best = None if search.best is None else tuple(search.best)
     return FoundCut(best, search.limit, proven)
 
@@ -261,16 +267,21 @@ class _FastestCutSearch:
         self.best: Sequence[int] | None = None
 
     def search_part(
-        self, graph: StageGraph, known: PathBounds
+        self, graph: StageGraph, parent_bounds: PathBounds
     ) -> Sequence[tuple[_Ranges, PathBounds]]:
-        """Searches the cuts of a graph; returns the halves that are left to search."""
-        graph = self._rule_out(graph, known)
-        bounds = known.restrict_to(graph)
+        """Searches the cuts of a graph; returns the halves of them that are left to search.
+
+        Args:
+          graph: the stages that the cuts may have.
+          parent_bounds: bounds that hold for these cuts, and for others.
+        """
+        graph = self._rule_out(graph, parent_bounds)
+        bounds = parent_bounds.restrict_to(graph)
         bounds.tighten(graph, self.limit, _ROUNDS_OF_PART, self._is_out_of_time, may_give_up=True)
         if bounds.cuts:
             moved_cut = move_boundaries(self._alternative, np.array(bounds.cuts))
             self._keep_best(moved_cut.cut, moved_cut.seconds)
-        if bounds.seconds >= self.limit * (1 - ROUNDING):
+        if bounds.lower_bound >= self.limit * (1 - ROUNDING):
             return ()
         graph = self._rule_out(graph, bounds)
         cuts = self._list_cuts(graph, bounds)
@@ -293,8 +304,8 @@ class _FastestCutSearch:
             starts = beginnings[:, -1]
             row, end = np.nonzero(graph.possible[stage][starts])
             for number, table in enumerate(tables):
-                so_far = sums[row, number] + table.sums.entering[stage, starts[row]]
-                is_faster = so_far + table.rest[stage, end] < self.limit * (1 - ROUNDING)
+                sum_before = sums[row, number] + table.sums.entering[stage, starts[row]]
+                is_faster = sum_before + table.least_after[stage, end] < self.limit * (1 - ROUNDING)
                 row, end = row[is_faster], end[is_faster]
             if len(row) > _MOST_BEGINNINGS:
                 return None
@@ -313,11 +324,11 @@ class _FastestCutSearch:
         """
         cuts = cuts[self._alternative.fits_in_memory(cuts)]
         rows = self._alternative.time_rows(cuts)
-        least = multiply_paths(np.array(paths), rows).max(axis=0)
-        order = least.argsort(kind="stable")
+        lower_bounds = multiply_paths(np.array(paths), rows).max(axis=0)
+        order = lower_bounds.argsort(kind="stable")
         for first in range(0, len(order), _TOGETHER):
             chosen = order[first : first + _TOGETHER]
-            chosen = chosen[least[chosen] < self.limit * (1 - ROUNDING)]
+            chosen = chosen[lower_bounds[chosen] < self.limit * (1 - ROUNDING)]
             if not len(chosen):
                 return True
             if self._is_out_of_time():
@@ -333,17 +344,20 @@ class _FastestCutSearch:
 
 
 def _divide(graph: StageGraph, bounds: PathBounds) -> list[_Ranges]:
-    """Returns the ranges of two halves of the cuts, neither of which has all that mix best."""
-    ways = graph.count_cuts()
-    counts = (ways > 0).sum(axis=1)
-    shares = bounds.shares if len(bounds.shares) else np.ones(1)
-    cuts = np.array(bounds.cuts[: len(shares)])
-    mean = shares @ cuts
-    spread = shares @ (cuts - mean) ** 2 * (counts > 1)
+    """Returns the ranges of two halves of the cuts; the best mixture has cuts of both."""
+    cuts_through = graph.count_cuts()
+    counts = (cuts_through > 0).sum(axis=1)
+    cut_shares = bounds.cut_shares if len(bounds.cut_shares) else np.ones(1)
+    cuts = np.array(bounds.cuts[: len(cut_shares)])
+    mean = cut_shares @ cuts
+    spread = cut_shares @ (cuts - mean) ** 2 * (counts > 1)
     boundary = int(spread.argmax() if spread.max() > _LEAST_SPREAD else counts.argmax())
-    positions = np.flatnonzero(ways[boundary])
+    positions = np.flatnonzero(cuts_through[boundary])
     middle = int(np.clip(mean[boundary], positions[0], positions[-1] - 1))
-    first, last = np.zeros(len(ways), int), np.full(len(ways), ways.shape[1] - 1)
+    first, last = (
+        np.zeros(len(cuts_through), int),
+        np.full(len(cuts_through), cuts_through.shape[1] - 1),
+    )
     low, high = last.copy(), first.copy()
     low[boundary], high[boundary] = middle, middle + 1
     return [(high, last), (first, low)]

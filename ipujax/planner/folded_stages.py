@@ -1,9 +1,9 @@
-"""Whether an IPU's two stages of a V ever fit together, for cuts of whole segments.
+"""A check whether the two stages of each IPU of a V fit together, for cuts of whole segments.
 
-Where IPU i has stage i and the last but i, IPUs take what they have from both ends of the model.
-Those before some IPU have all segments before one place and behind another. What they can have at
-the second, if they have so much at the first, is found from IPU to IPU: the more the better, as a
-stage needs no more memory if it ends earlier.
+In a V, IPU i has stage i and the last but i, so IPUs take segments from both ends of the model, and
+the first IPUs have all segments before one position and behind another. For each first position,
+the earliest second one is found from IPU to IPU. The earlier the better: the stages that are left
+then end earlier, and need no more memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ipujax.planner.stage_costs import StageCosts
 
 
 def is_folded(alternative: Alternative) -> bool:
-    """Returns whether each IPU has a stage and the last but it."""
+    """Returns whether stages are folded: each IPU i has stage i and the last but i."""
     ipus = range(alternative.num_ipus)
     return alternative.device_mapping == (*ipus, *reversed(ipus))
 
@@ -28,14 +28,14 @@ def may_fit_folded(alternative: Alternative, tolerance: float) -> bool:
       alternative: one whose stages are folded.
       tolerance: a share of an IPU's memory that may be a rounding error.
     """
-    table = _Needs(alternative.stage_costs)
+    needs = _StageNeeds(alternative.stage_costs)
     last = len(alternative.stage_costs.costs)
-    behind = np.full(last + 1, last + 1)  # for each first place, the earliest second one
+    behind = np.full(last + 1, last + 1)  # for each first position, the earliest second one
     behind[0] = last
     for moments, memory in zip(alternative.moments, alternative.memory, strict=True):
         reached = np.full(last + 1, last + 1)
         for start in np.flatnonzero(behind <= last).tolist():
-            ends, earliest = table.extend(
+            ends, earliest = needs.extend(
                 start, int(behind[start]), moments, memory * (1 + tolerance)
             )
             reached[ends] = np.minimum(reached[ends], earliest)
@@ -43,7 +43,10 @@ def may_fit_folded(alternative: Alternative, tolerance: float) -> bool:
     return bool((behind <= np.arange(last + 1)).any())
 
 
-class _Needs:
+_PARAMETERS, _WORK_SPACE, _STASH, _RECOMPUTED = range(4)  # the rows of what stages need
+
+
+class _StageNeeds:
     """The bytes that stages need, those included that have no segments.
 
     Args:
@@ -55,13 +58,13 @@ class _Needs:
         starts, ends = np.meshgrid(positions, positions, indexing="ij")
         has_segments = ends > starts
         ends = np.maximum(starts, ends)
-        of_stages = (
+        needs = (
             costs.parameter_bytes(starts, ends),
             costs.workspace_bytes(starts, ends),
-            costs.left_bytes(starts, ends),
-            costs.again_bytes(starts, ends),
+            costs.stash_bytes(starts, ends),
+            costs.recomputation_bytes(starts, ends),
         )
-        self._of_stages = np.array([np.where(has_segments, bytes_, 0.0) for bytes_ in of_stages])
+        self._needs = np.array([np.where(has_segments, bytes_, 0.0) for bytes_ in needs])
 
     def extend(
         self, start: int, behind: int, moments: Moments, memory: float
@@ -69,27 +72,33 @@ class _Needs:
         """Returns the ends that a first stage may have, and the earliest start of a second one.
 
         Args:
-          start: where the first begins.
-          behind: where the second ends; it may begin there, and have no segments.
+          start: where the first stage begins.
+          behind: where the second stage ends; it may begin there, and have no segments.
           moments: when the IPU may be fullest.
-          memory: its bytes.
+          memory: the bytes of the IPU.
         """
-        places = np.arange(start, behind + 1) if behind > start else np.array([start])
-        first = self._of_stages[:, start, places]
-        second = self._of_stages[:, places, max(behind, start)]
+        positions = np.arange(start, behind + 1) if behind > start else np.array([start])
+        first = self._needs[:, start, positions]
+        second = self._needs[:, positions, max(behind, start)]
         waiting, working = moments.waiting.T[..., None], moments.working.T[..., None]
-        of_first, of_second = (
-            waiting[number] * rows[2] + working[number] * rows[3]
+        first_activations, second_activations = (
+            waiting[number] * rows[_STASH] + working[number] * rows[_RECOMPUTED]
             for number, rows in enumerate((first, second))
         )
-        is_end = of_first.max(axis=0) + first[0] + first[1] <= memory
-        is_start = of_second.max(axis=0) + second[0] + second[1] <= memory
-        ends, starts = places[is_end], places[is_start]
+        is_end = first_activations.max(axis=0) + first[_PARAMETERS] + first[_WORK_SPACE] <= memory
+        is_start = (
+            second_activations.max(axis=0) + second[_PARAMETERS] + second[_WORK_SPACE] <= memory
+        )
+        ends, starts = positions[is_end], positions[is_start]
         first, second = first[:, is_end, None], second[:, None, is_start]
-        most = np.zeros((len(ends), len(starts)))
-        for one, other in zip(of_first[:, is_end], of_second[:, is_start], strict=True):
-            np.maximum(most, one[:, None] + other, out=most)
-        fits = most + first[0] + second[0] + np.maximum(first[1], second[1]) <= memory
+        most_activations = np.zeros((len(ends), len(starts)))
+        for of_first, of_second in zip(
+            first_activations[:, is_end], second_activations[:, is_start], strict=True
+        ):
+            np.maximum(most_activations, of_first[:, None] + of_second, out=most_activations)
+        needed = most_activations + first[_PARAMETERS] + second[_PARAMETERS]
+        needed += np.maximum(first[_WORK_SPACE], second[_WORK_SPACE])
+        fits = needed <= memory
         fits &= starts >= ends[:, None]
         may_end = fits.any(axis=1)
         return ends[may_end], starts[fits.argmax(axis=1)[may_end]]

@@ -37,11 +37,11 @@ class GivenCut:
     Attributes:
       cut_points: the segments at which the stages after the first begin.
       device_mapping: the IPU of each stage.
-      schedule: the kind of schedule.
-      micro_batches: those of a replica.
-      replicas: how many there are.
-      recompute: whether stages compute activations again.
-      offload: whether what waits goes to host memory.
+      schedule: the schedule, as the registry lists it by name.
+      micro_batches: the micro-batches of a replica.
+      replicas: how many replicas of the pipeline there are.
+      recompute: whether stages recompute activations.
+      offload: whether activations that wait go to host memory.
     """
 
     cut_points: tuple[int, ...]
@@ -58,10 +58,10 @@ class GivenCut:
         return self.micro_batches * self.replicas
 
     def build_alternative(self, costs: Costs, arguments: SearchArguments) -> Alternative:
-        """Returns all choices but where to cut.
+        """Returns the alternative whose cut this is: all choices but the cut points.
 
         Raises:
-          PlanError: the schedule cannot have them, or the costs have no such segments.
+          PlanError: the schedule cannot have these choices, or the costs have no such segments.
         """
         if self.cut_points and self.cut_points[-1] >= len(costs):
             raise _refuse(f"cuts at segment {self.cut_points[-1]} of {len(costs)}")
@@ -88,7 +88,7 @@ def read_given_cuts(consider: Any, arguments: SearchArguments) -> tuple[GivenCut
     """Reads the cuts that a user names.
 
     Raises:
-      PlanError: one that cannot be.
+      PlanError: one of them cannot be.
     """
     entries = check.require_sequence(consider, "consider", "dicts of arguments")
     return tuple(_read_cut(entry, arguments) for entry in entries)
@@ -107,8 +107,8 @@ def _read_cut(entry: Any, arguments: SearchArguments) -> GivenCut:
     if any(second <= first for first, second in itertools.pairwise(points)):
         raise _refuse(f"has the cut points {points}, which do not ascend")
     mapping = _read_mapping(fields.get("device_mapping"), len(points) + 1, arguments.ipus)
-    plain_kinds = {kind.name: kind for kind in _schedules.list_schedules() if kind.is_plain}
-    name = check.require_one_of(fields.get("schedule", "one_f_one_b"), [*plain_kinds], "schedule")
+    plain = {s.name: s for s in _schedules.list_schedules() if s.is_plain}
+    name = check.require_one_of(fields.get("schedule", "one_f_one_b"), [*plain], "schedule")
     (replicas,) = read_counts("replicas", fields.get("replicas", 1))
     default = arguments.micro_batches[0] // replicas
     (micro_batches,) = read_counts("micro_batches", fields.get("micro_batches", default))
@@ -122,7 +122,7 @@ def _read_cut(entry: Any, arguments: SearchArguments) -> GivenCut:
     (recompute,) = read_flags("recompute", fields.get("recompute", False))
     (offload,) = read_flags("offload", fields.get("offload", False))
     return GivenCut(
-        tuple(points), mapping, plain_kinds[name], micro_batches, replicas, recompute, offload
+        tuple(points), mapping, plain[name], micro_batches, replicas, recompute, offload
     )
 
 

@@ -21,8 +21,7 @@ def load(path: str | os.PathLike[str]) -> Plan:
     """Reads a plan that `Plan.save` wrote; nothing in the file is run.
 
     Raises:
-      PlanError: (a `ValueError`) a file that cannot be read, that is no plan, or that contradicts
-        itself.
+      PlanError: (a `ValueError`) the file cannot be read, is no plan, or contradicts itself.
     """
     reader = FieldReader(path)
     fields = reader.read_fields(read_plan_fields(path), Plan, "the plan")
@@ -62,12 +61,14 @@ def _read_stage(reader: FieldReader, entry: Any) -> PlannedStage:
     segments, seconds = (reader.read_row(fields[name], name) for name in ("segments", "seconds"))
     if (len(segments), len(seconds)) != (2, 2):
         raise reader.refuse(f"a stage has the segments {segments!r:.60}, seconds {seconds!r:.60}")
-    first, end = (reader.read_number(one, "a segment", is_count=True) for one in segments)
+    first, end = (reader.read_number(value, "a segment", is_count=True) for value in segments)
     sizes = ("parameter_bytes", "activation_bytes", "transfer_bytes")
     return PlannedStage(
         segments=(first, end),
         ipu=reader.read_number(fields["ipu"], "the IPU of a stage", is_count=True),
-        seconds=StageSeconds(*(reader.read_number(one, "a stage's seconds") for one in seconds)),
+        seconds=StageSeconds(
+            *(reader.read_number(value, "a stage's seconds") for value in seconds)
+        ),
         first=reader.read_text(fields["first"], "the line of a stage"),
         last=reader.read_text(fields["last"], "the line of a stage"),
         **{name: reader.read_number(fields[name], name) for name in sizes},

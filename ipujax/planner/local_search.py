@@ -16,18 +16,18 @@ _MOST_MOVES = 1 << 10  # from one cut that are timed at once
 _MOST_TASKS = 1 << 24  # of all cuts that are timed at once
 _MOST_PAIRED = 40  # moves, the best ones, of which all pairs are tried too
 _JUMP = 4  # moves at random, where none helps
-_POWER = 8  # to which paths are raised, for a mean of them
-_SHARE_OF_PATHS = 0.1  # of that mean
-_MOST_PATHS = 96  # that are known
-_PRICES = (0.3, 10.0)  # of an IPU's memory that is lacking, in makespans
+_POWER = 8  # of the power mean of the paths' seconds
+_SHARE_OF_MEAN = 0.1  # of that mean, which is added to the seconds of a cut
+_MOST_PATHS = 96  # that the search remembers
+_PRICES = (0.3, 10.0)  # the least and the largest price of lacking memory, in makespans
 
 
 class LocalSearch:
     """A search from cut to cut, by moves of segments from a stage to another.
 
-    Cuts that do not fit may be passed through: what they lack costs seconds, the more of them the
-    longer no cut has been found that fits, and the fewer the longer none has that does not. Where
-    no move helps, some at random lead away.
+    It may pass through cuts that do not fit: the memory that they lack has a price in seconds.
+    Where no move helps, the search jumps elsewhere by some moves at random. The price rises with a
+    jump from a cut that does not fit, and falls with a jump from one that does.
 
     Args:
       alternative: all choices but the cut.
@@ -37,7 +37,7 @@ class LocalSearch:
 
     Attributes:
       best: the fastest cut that fits, int64 [stages + 1]; None if none has been found.
-      seconds: those of an update with it; inf without.
+      seconds: the seconds of an update with the best cut; inf without one.
     """
 
     def __init__(self, alternative: Alternative, starts: Cuts, paths: np.ndarray):
@@ -45,56 +45,56 @@ class LocalSearch:
         self._random = np.random.default_rng(0)
         self._moves = _list_moves(alternative.stages)
         self._most_cuts = max(1, _MOST_TASKS // len(alternative.timed.task_times))
-        self._price = 1.0
+        self._memory_price = 1.0
         self.best: np.ndarray | None = None
         self.seconds = math.inf
-        self._home = self._current = starts[int(self._evaluate(starts).argmin())]
+        self._jump_origin = self._current = starts[int(self._evaluate(starts).argmin())]
 
     def improve(self, is_out_of_time: Callable[[], bool]) -> None:
-        """Moves on until there is no time left."""
+        """Goes from cut to better cut, and jumps where none is better, until time is over."""
         while len(self._moves) and not is_out_of_time():
             self._add_longest_path(self._current)
-            following = self._find_better()
-            if following is None:
+            better_cut = self._find_better_cut()
+            if better_cut is None:
                 self._jump()
             else:
-                self._current = following
+                self._current = better_cut
 
     def _add_longest_path(self, cut: np.ndarray) -> None:
-        """Adds the longest path with a cut to those that are known, of which the oldest is left.
+        """Adds the path that is longest with a cut, and drops the oldest if there are too many.
 
-        The path through each IPU stays.
+        The path through each IPU, which comes first, stays.
         """
         row = self._alternative.time_rows(cut[None])[0]
         path = self._alternative.find_longest_path(row)
-        first = self._alternative.num_ipus if len(self._paths) >= _MOST_PATHS else 0
-        kept = np.delete(self._paths, first, axis=0) if first else self._paths
-        self._paths = np.concatenate([kept, path[None]])
+        oldest = self._alternative.num_ipus if len(self._paths) >= _MOST_PATHS else 0
+        remaining_paths = np.delete(self._paths, oldest, axis=0) if oldest else self._paths
+        self._paths = np.concatenate([remaining_paths, path[None]])
 
-    def _find_better(self) -> np.ndarray | None:
+    def _find_better_cut(self) -> np.ndarray | None:
         """Returns the best cut that is one or two moves away; None if none is better."""
         most = min(len(self._moves), _MOST_MOVES, self._most_cuts)
         moves = self._random.choice(self._moves, most, replace=False)
         moves = moves[_are_cuts(self._current + moves)]
         singles = np.concatenate([self._current[None], self._current + moves])
         values = self._evaluate(singles, is_first_best=True)
-        chosen = moves[values[1:].argsort(kind="stable")[:_MOST_PAIRED]]
-        first, second = np.triu_indices(len(chosen), 1)
-        pairs = self._current + chosen[first] + chosen[second]
+        best_moves = moves[values[1:].argsort(kind="stable")[:_MOST_PAIRED]]
+        first, second = np.triu_indices(len(best_moves), 1)
+        pairs = self._current + best_moves[first] + best_moves[second]
         pairs = pairs[_are_cuts(pairs)][: self._most_cuts]
         pairs = np.concatenate([self._current[None], pairs])
         cuts = np.concatenate([singles, pairs])
         values = np.concatenate([values, self._evaluate(pairs, is_first_best=True)])
-        least = int(values.argmin())
-        return cuts[least] if values[least] < values[0] * (1 - ROUNDING) else None
+        best = int(values.argmin())
+        return cuts[best] if values[best] < values[0] * (1 - ROUNDING) else None
 
     def _jump(self) -> None:
-        """Goes elsewhere from the better one of this cut and the last from which it did so."""
-        both = np.array([self._home, self._current])
-        self._home = both[int(self._evaluate(both).argmin())]
+        """Jumps elsewhere from this cut, or from the one of the last jump if that is better."""
+        origins = np.array([self._jump_origin, self._current])
+        self._jump_origin = origins[int(self._evaluate(origins).argmin())]
         fits = bool(self._alternative.fits_in_memory(self._current[None])[0])
-        self._price = float(np.clip(self._price * (0.8 if fits else 1.5), *_PRICES))
-        self._current = self._home
+        self._memory_price = float(np.clip(self._memory_price * (0.8 if fits else 1.5), *_PRICES))
+        self._current = self._jump_origin
         for move in self._random.choice(self._moves, _JUMP):
             if _are_cuts((self._current + move)[None])[0]:
                 self._current = self._current + move
@@ -102,23 +102,23 @@ class LocalSearch:
     def _evaluate(self, cuts: Cuts, *, is_first_best: bool = False) -> np.ndarray:
         """Returns how bad cuts are, in seconds; and remembers the fastest that fits.
 
-        That is the seconds, more for what they lack of memory, and a share of a mean of paths to
-        which the longest ones give the most. The longest known path stands for the seconds, which
-        are no less, until a cut fits; and of cuts that are worse than the first even so, where that
-        is the best.
+        A cut's value is its seconds, times the price of the memory that it lacks, and a share of a
+        power mean of its paths. Until a cut fits, the longest known path stands for the seconds,
+        which are no less. So it does for cuts that even by it are worse than the first, where
+        `is_first_best` says that only better ones matter.
         """
-        lacking = self._alternative.lacking_shares(cuts)
-        prices, fits = 1 + self._price * lacking, lacking == 0
+        lacking = self._alternative.memory_shortage(cuts)
+        penalties, fits = 1 + self._memory_price * lacking, lacking == 0
         lengths = multiply_paths(self._paths, self._alternative.time_rows(cuts))
         longest = np.maximum(lengths.max(axis=0), np.finfo(float).tiny)
         mean = longest * ((lengths / longest) ** _POWER).mean(axis=0) ** (1 / _POWER)
-        values = longest * prices + _SHARE_OF_PATHS * mean
+        values = longest * penalties + _SHARE_OF_MEAN * mean
         if self.best is None and not fits.any():
             return values
-        most = values[0] * (1 + ROUNDING) if is_first_best else math.inf
-        timed = np.flatnonzero(values <= most)
+        limit = values[0] * (1 + ROUNDING) if is_first_best else math.inf
+        timed = np.flatnonzero(values <= limit)
         seconds = self._alternative.seconds(cuts[timed])
-        values[timed] += (seconds - longest[timed]) * prices[timed]
+        values[timed] += (seconds - longest[timed]) * penalties[timed]
         fitting = np.where(fits[timed], seconds, np.inf)
         if fitting.min() < self.seconds * (1 - ROUNDING):
             self.best, self.seconds = cuts[timed[fitting.argmin()]], float(fitting.min())
@@ -131,10 +131,10 @@ def _are_cuts(rows: np.ndarray) -> np.ndarray:
 
 
 def _list_moves(stages: int) -> np.ndarray:
-    """Lists what boundaries change by, int64 [moves, stages + 1].
+    """Lists the moves, as what they add to the boundaries of a cut: int64 [moves, stages + 1].
 
-    A segment goes from a stage to any other one, through all between them; or up to four go past
-    three boundaries at the most.
+    A segment goes from a stage to any other one, through all between them; or up to four segments
+    go past three boundaries at the most.
     """
     moves: list[np.ndarray] = []
     for first, last in itertools.combinations_with_replacement(range(1, stages), 2):

@@ -1,4 +1,4 @@
-"""What waits on an IPU at the moments when it may be fullest."""
+"""The moments when an IPU may be fullest, and how many micro-batches wait on it then."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from lowering import schedules
 
 @dc.dataclass(frozen=True, eq=False)
 class Moments:
-    """Moments of an IPU, of which one is its fullest whatever its stages keep.
+    """Moments of an IPU, one of which is its fullest whatever bytes its stages keep.
 
     Attributes:
       stages: the stages on the IPU.
-      waiting: int64 [moments, stages]: the micro-batches of each that wait or are at work.
-      working: int64 [moments, stages]: whether each runs a task, or has run a backward task and not
-        yet all that make gradients of its weights.
+      waiting: int64 [moments, stages]: the micro-batches of each stage that wait or are at work.
+      working: int64 [moments, stages]: whether each stage runs a task, or has run a backward task
+        and not yet all tasks that make gradients of its weights.
     """
 
     stages: tuple[int, ...]
@@ -26,10 +26,10 @@ class Moments:
     working: np.ndarray
 
     def keep_fullest(self) -> Moments:
-        """Returns those of them at which no stage may have less than at another one."""
-        both = np.unique(np.concatenate([self.waiting, self.working], axis=1), axis=0)
-        fullest = np.zeros((0, both.shape[1]), int)
-        for row in both[both.sum(axis=1).argsort(kind="stable")[::-1]]:
+        """Returns the moments without those at which no stage has more than at another one."""
+        counts = np.unique(np.concatenate([self.waiting, self.working], axis=1), axis=0)
+        fullest = np.zeros((0, counts.shape[1]), int)
+        for row in counts[counts.sum(axis=1).argsort(kind="stable")[::-1]]:
             if not (row <= fullest).all(axis=1).any():
                 fullest = np.concatenate([fullest, row[None]])
         waiting, working = np.split(fullest, 2, axis=1)
@@ -37,7 +37,7 @@ class Moments:
 
 
 def list_moments(order: Sequence[tuple[int, schedules.Phase]]) -> Moments:
-    """Lists the moments of an IPU at which it may be fullest: when it begins a task.
+    """Lists the moments when an IPU may be fullest: those when it begins a task.
 
     Args:
       order: the stage and phase of each of its tasks, in the order in which they run.

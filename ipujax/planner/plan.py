@@ -37,7 +37,7 @@ class PlannedStage:
       activation_bytes: bytes that one micro-batch leaves for its backward pass.
       transfer_bytes: bytes that one micro-batch brings from the stage before it; 0 for the first.
       first: the user's line, or the scope, that it begins with; "" where only numbers are known.
-      last: the one that it ends with.
+      last: the line or scope that it ends with.
     """
 
     segments: tuple[int, int]
@@ -54,18 +54,18 @@ class PlannedStage:
 @limit_dir_to()
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Considered:
-    """The best of one kind of alternatives.
+    """The best of the alternatives that have one schedule and the same further choices.
 
     Attributes:
       schedule: the registered name of its schedule.
-      micro_batches: those of an update.
-      recompute: whether it computes activations again.
-      offload: whether what waits goes to host memory.
-      stages: the stages of its best cut.
-      cut_points: the segments at which the stages of that after the first begin.
+      micro_batches: the micro-batches of an update.
+      recompute: whether its stages recompute activations.
+      offload: whether activations that wait for the backward pass go to host memory.
+      stages: the number of stages of its best cut.
+      cut_points: the segments at which the stages of this cut begin, but for the first stage.
       seconds: the seconds of an update with its best cut that is known; None if none fits.
-      fullest_bytes: the bytes of the IPU that needs most with that cut; with the one that needs
-        least, if none fits.
+      fullest_bytes: the bytes of the IPU that needs most with this cut, or, if none fits, with the
+        cut that needs least.
       why: why it was not chosen; "chosen" for the plan itself.
     """
 
@@ -91,7 +91,7 @@ class Plan:
       schedule: the registered name of the schedule.
       micro_batches: the micro-batches of an update, over all replicas.
       recompute: whether stages keep only what enters them, and compute the rest again.
-      offload: whether what waits goes to host memory.
+      offload: whether activations that wait for the backward pass go to host memory.
       replicas: how often the stages exist; each replica takes its share of the micro-batches.
       seconds: the time of an update: from the first task to the last, without syncs, and the
         longest update of an IPU.
@@ -159,7 +159,7 @@ class Plan:
         return f"<Plan {plan_text.describe_choice(self)}: {format_duration(self.seconds)}>"
 
     def __str__(self) -> str:
-        """Returns tables of the stages and of what was considered."""
+        """Returns tables of the stages and of the alternatives that were considered."""
         return plan_text.describe_plan(self)
 
     def _repr_html_(self) -> str:

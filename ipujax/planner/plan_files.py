@@ -1,4 +1,4 @@
-"""Plans in files of JSON: written, and read without running anything of them."""
+"""Files of JSON that hold plans: written, and read without running anything in them."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ class FieldReader:
     def read_fields(self, value: Any, fields: type, name: str) -> dict[str, Any]:
         """Returns the fields of a dataclass, all of them and no others."""
         entries = cast("dict[str, Any]", self._read_instance(value, dict, name))
-        wanted = {field.name for field in dc.fields(fields)}
-        if entries.keys() != wanted:
-            different = ", ".join(sorted(wanted ^ entries.keys()))
+        expected = {field.name for field in dc.fields(fields)}
+        if entries.keys() != expected:
+            different = ", ".join(sorted(expected ^ entries.keys()))
             raise _refuse_file(self._path, f"{name} lacks, or should not have, {different:.100}")
         return entries
 

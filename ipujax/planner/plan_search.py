@@ -20,18 +20,20 @@ from ipujax.planner.plan_checks import check
 from ipujax.planner.search_arguments import SearchArguments, read_search_arguments
 from lowering import schedules as _schedules
 
-_OF_A_LONG_SEARCH = 0.05  # of the budget, which the first of each kind need there
-_FIRST_MOVES = 0.03  # of the budget, in which the segments of one of them are moved
-_LAST_MOVES = 4.0  # seconds for one of them, where no cut has been found to fit
-_OF_THRIFTY_CUTS = 0.3  # of the budget, in which those that need little memory are looked at
-_OF_ROUGH_CUTS = 0.8  # of the budget, in which rough cuts are found
-_OF_GOOD_CUTS = 0.9  # of the budget, after which those that nearly are the best come first
-_FIRST_TURN = 0.5  # seconds in which the fastest cut of an alternative is sought before the next
-_SLOW = 2.0  # times the least bound, a cut is slow for lack of memory
-_FAR = 1.3  # times the bound of an alternative, its best cut that is known tells little
-_LITTLE = 0.02  # of what a bound lacks, by which it should rise in a turn
-_TURNS_WITHOUT_MOVES = 10  # of raising the least bound, where the best cut is far from it
-_MOST_IMPROVED = 4  # alternatives, the best ones, whose segments are moved in a turn
+# Shares of the time budget:
+_LONG_SEARCH = 0.05  # a search is long where the first of each kind alone take so much
+_FIRST_MOVES = 0.03  # for moves of segments in the cuts of a candidate, in a long search
+_THRIFTY_CUTS = 0.3  # when rough cuts are no longer sought where stages recompute activations
+_ROUGH_CUTS = 0.8  # when rough cuts are no longer sought anywhere
+_GOOD_CUTS = 0.9  # when good cuts are no longer sought, and the most promising come first
+
+_FIRST_TURN_SECONDS = 0.5  # of searching a candidate in full, before it is another's turn
+_LAST_MOVES_SECONDS = 4.0  # of moving segments in a candidate's cuts, while no cut fits
+_SLOW = 2.0  # times the least lower bound: a best cut that takes longer is slow for lack of memory
+_FAR = 1.3  # times a candidate's lower bound: what its best cut takes beyond that tells little
+_LEAST_RISE = 0.02  # of the way to the limit, that a lower bound should rise in a turn
+_TURNS_WITHOUT_MOVES = 10  # between moves of segments, where the best cut is slow
+_MOST_IMPROVED = 4  # candidates, the most promising ones, whose segments are moved in a turn
 
 
 @check.guard
@@ -61,12 +63,12 @@ def search(
         what `costs` says, however many there are.
       schedules: the registered names of the schedules to choose from; None for all.
       recompute: whether stages may, or must, compute activations again.
-      offload: whether what waits for the backward pass may, or must, go to host memory. Where
-        `costs` have no `host_bytes_per_second`, it may not.
+      offload: whether activations that wait for the backward pass may, or must, go to host memory.
+        Where `costs` have no `host_bytes_per_second`, they may not.
       replicas: the numbers of replicas to choose from; each takes its share of the micro-batches.
       memory: bytes of each IPU: one number, or one for each; None for no limit.
-      budget_seconds: how long to search. What is found by then is returned, and `proven` tells
-        whether it is known to be the best.
+      budget_seconds: how long to search. The best plan that is found by then is returned, and its
+        `proven` tells whether it is known to be the best of all.
       consider: cuts of your own to compare with, each as the arguments with which `value_and_grad`
         would run it: `stages` (a list of cut points), `schedule`, `micro_batches`, `recompute`,
         `offload`, `device_mapping`; and `replicas`. They are rows of `considered`, and no plan is
@@ -87,19 +89,19 @@ def search(
         memory=memory,
         budget_seconds=budget_seconds,
     )
-    given = read_given_cuts(consider, arguments)
-    return find_plan(dict.fromkeys(arguments.micro_batches, costs), arguments, given)
+    given_cuts = read_given_cuts(consider, arguments)
+    return find_plan(dict.fromkeys(arguments.micro_batches, costs), arguments, given_cuts)
 
 
 def find_plan(
-    costs: Mapping[int, Costs], arguments: SearchArguments, given: Sequence[GivenCut] = ()
+    costs: Mapping[int, Costs], arguments: SearchArguments, given_cuts: Sequence[GivenCut] = ()
 ) -> Plan:
     """Finds the fastest plan; see `search`.
 
     Args:
-      costs: of the model's segments, for each number of micro-batches.
+      costs: the costs of the model's segments, for each number of micro-batches.
       arguments: what may be chosen.
-      given: cuts to compare with.
+      given_cuts: cuts to compare with.
 
     Raises:
       PlanError: offloading is asked for, and there is no host memory; or schedules that split the
@@ -112,13 +114,13 @@ def find_plan(
         )
     _check_backward_passes(costs.values(), arguments)
     alternatives = itertools.chain.from_iterable(
-        list_alternatives(of_count, dc.replace(arguments, micro_batches=[count]))
-        for count, of_count in costs.items()
+        list_alternatives(costs_of_count, dc.replace(arguments, micro_batches=[count]))
+        for count, costs_of_count in costs.items()
     )
     candidates = [*map(Candidate, alternatives)]
-    for cut in given:
+    for cut in given_cuts:
         alternative = cut.build_alternative(costs[cut.total_micro_batches], arguments)
-        if all(one.alternative.choices != alternative.choices for one in candidates):
+        if all(c.alternative.choices != alternative.choices for c in candidates):
             candidates.append(Candidate(alternative))
         candidates.append(Candidate(alternative, cut.cut_points))
     return _Search(candidates, arguments).find_plan()
@@ -130,7 +132,7 @@ def _check_backward_passes(costs: Iterable[Costs], arguments: SearchArguments) -
     Raises:
       PlanError: they do.
     """
-    if arguments.names is None or any(of_count.weight is not None for of_count in costs):
+    if arguments.names is None or any(c.weight is not None for c in costs):
         return
     splitting = [s.name for s in _schedules.list_schedules() if s.splits_backward]
     if all(name in splitting for name in arguments.names):
@@ -143,61 +145,65 @@ def _check_backward_passes(costs: Iterable[Costs], arguments: SearchArguments) -
 
 
 class _Search:
-    """The alternatives of one search, and the best of them.
+    """The candidates of one search, and the best of them.
 
-    Those that were passed over are slower than one that is known; those that nobody has come to,
-    for lack of time, are `_unseen`.
+    A candidate is an alternative with its best known cut and bounds on all its cuts. `_examined`
+    are those with a rough cut and a closer bound, `_unexamined` those for which there was no time
+    yet. A candidate in neither list has been passed over: it has no such schedule, or its bound is
+    above the seconds of the best cut.
     """
 
     def __init__(self, candidates: Iterable[Candidate], arguments: SearchArguments):
-        self._is_past, self._budget = arguments.is_out_of_time, arguments.budget_seconds
-        self._known: list[Candidate] = []
-        self._unseen = dict.fromkeys(sorted(candidates, key=_precede))
+        self._is_out_of_time, self._budget = arguments.is_out_of_time, arguments.budget_seconds
+        self._examined: list[Candidate] = []
+        self._unexamined = dict.fromkeys(sorted(candidates, key=_precede))
 
     def find_plan(self) -> Plan:
         """Finds the fastest plan, or raises an error with the one that nearly fits.
 
-        Where the user interrupts it, the best plan that is known by then is given.
+        Where the user interrupts it, it returns the best plan that is known by then.
         """
         try:
-            with show_progress("plan", len(self._unseen)) as progress:
+            with show_progress("plan", len(self._unexamined)) as progress:
                 self._find_rough_cuts(progress)
-                self._find_good_cuts(self._known)
+                self._find_good_cuts(self._examined)
                 self._find_fastest_cuts()
                 if math.isinf(self._fastest):  # an answer is worth more than the time
                     self._seek_any_cut()
                 if math.isinf(self._fastest):
-                    self._look_at([*self._unseen], progress, math.inf)
+                    self._examine([*self._unexamined], progress, math.inf)
         except KeyboardInterrupt:
-            if not any(candidate.found.cut for candidate in self._known):
+            if not any(candidate.best.cut for candidate in self._examined):
                 raise
-        best = min(self._known, key=_rank)
-        if best.found.cut is None:
+        chosen = min(self._examined, key=_rank)
+        if chosen.best.cut is None:
             self._raise_nothing_fits()
-        is_proven = best.given is None and not best.may_be_faster(best.found.seconds)
-        return self._build_plan(best, best.found.cut, proven=is_proven)
+        proven = chosen.given_cut_points is None and not chosen.may_be_faster(chosen.best.seconds)
+        return self._build_plan(chosen, chosen.best.cut, proven=proven)
 
     def _find_rough_cuts(self, progress: ProgressLine) -> None:
-        """Finds some cut for each alternative that may be the best, or is the first of its kind.
+        """Finds some cut for each candidate that may be the best, or is the first of its kind.
 
-        Where none of the latter fits in memory, or is fast, those that keep least there come next.
+        The first of each kind are examined first. Where none of them fits in memory, or all are
+        slow, those that keep least in memory come next.
 
         Raises:
           PlanError: there is no schedule with such numbers.
         """
-        candidates = [*self._unseen]
+        candidates = [*self._unexamined]
         first_of_kind = {candidate.kind: candidate for candidate in reversed(candidates)}
-        self._look_at([one for one in candidates if first_of_kind[one.kind] is one], progress)
+        self._examine([c for c in candidates if first_of_kind[c.kind] is c], progress)
         if math.isfinite(self._fastest):
             self._improve_most_promising()
-        if self._fastest > _SLOW * min((one.least for one in self._unseen), default=math.inf):
-            thrifty = [one for one in self._unseen if one.alternative.stage_costs.recompute]
+        least_bound = min((c.lower_bound for c in self._unexamined), default=math.inf)
+        if self._fastest > _SLOW * least_bound:
+            thrifty = [c for c in self._unexamined if c.alternative.stage_costs.recompute]
             thrifty.sort(key=lambda candidate: not candidate.alternative.offload)
-            self._look_at(thrifty, progress, _OF_THRIFTY_CUTS)
+            self._examine(thrifty, progress, _THRIFTY_CUTS)
             self._improve_most_promising()
         self._raise_least_bound(progress)
-        self._look_at([*self._unseen], progress)
-        if self._known:
+        self._examine([*self._unexamined], progress)
+        if self._examined:
             return
         raise check.value_error(
             "no schedule can have these numbers of stages, micro-batches and replicas",
@@ -206,119 +212,127 @@ class _Search:
             "on an IPU need two IPUs, and two segments for each",
         )
 
-    def _look_at(
-        self, candidates: Sequence[Candidate], progress: ProgressLine, share: float = _OF_ROUGH_CUTS
+    def _examine(
+        self,
+        candidates: Sequence[Candidate],
+        progress: ProgressLine,
+        budget_share: float = _ROUGH_CUTS,
     ) -> None:
-        """Finds rough cuts of those that may be the best, until a share of the budget is spent.
+        """Finds rough cuts of candidates that may be the best, until a share of the time is spent.
 
-        That is not more than `_OF_ROUGH_CUTS` where a cut is known.
+        That share is no more than `_ROUGH_CUTS` where a cut is known to fit. Cuts that a user
+        names are always examined.
         """
-        seen = {candidate.kind for candidate in self._known}
+        examined_kinds = {candidate.kind for candidate in self._examined}
         for candidate in candidates:
-            most = share if math.isinf(self._fastest) else min(share, _OF_ROUGH_CUTS)
-            if self._known and self._is_past(most) and candidate.given is None:
+            has_cut = math.isfinite(self._fastest)
+            budget_limit = min(budget_share, _ROUGH_CUTS) if has_cut else budget_share
+            may_skip = bool(self._examined) and candidate.given_cut_points is None
+            if may_skip and self._is_out_of_time(budget_limit):
                 return
             progress.show_step(candidate.alternative.name)
-            is_needed = candidate.least < self._fastest or candidate.kind not in seen
-            if is_needed and candidate.alternative.timed.schedule is not None:
-                limit = self._fastest if candidate.kind in seen else math.inf
-                candidate.find_rough_cut(limit, self._is_past)
-                seen.add(candidate.kind)
-                self._known.append(candidate)
-            del self._unseen[candidate]
+            limit = self._fastest if candidate.kind in examined_kinds else math.inf
+            may_be_chosen = candidate.lower_bound < limit or candidate.kind not in examined_kinds
+            if may_be_chosen and candidate.alternative.timed.schedule is not None:
+                candidate.find_rough_cut(limit, self._is_out_of_time)
+                examined_kinds.add(candidate.kind)
+                self._examined.append(candidate)
+            del self._unexamined[candidate]
 
     def _improve_most_promising(self) -> None:
         """Finds good cuts of what may be the best, so that most others need no close look."""
         self._find_good_cuts(self._list_most_promising())
-        if self._is_past(_OF_A_LONG_SEARCH):
+        if self._is_out_of_time(_LONG_SEARCH):
             self._move_segments(_FIRST_MOVES * self._budget)
 
     def _list_most_promising(self) -> list[Candidate]:
-        """Lists those that may be the best, but for such as are far from the first of them."""
-        best = sorted(self._known, key=_promise)[:_MOST_IMPROVED]
-        return [one for one in best if _promise(one)[0] <= _FAR * _promise(best[0])[0]]
+        """Lists the few most promising candidates, without any that are far from the first."""
+        best = sorted(self._examined, key=_promise)[:_MOST_IMPROVED]
+        return [c for c in best if _promise(c)[0] <= _FAR * _promise(best[0])[0]]
 
     def _move_segments(self, seconds: float) -> None:
-        """Moves segments in the cuts of those that may be the best, for some seconds each."""
+        """Moves segments in the cuts of the most promising candidates, for some seconds each."""
         for candidate in self._list_most_promising():
             if candidate.may_be_faster(self._fastest):
-                candidate.move_segments(seconds, self._is_past)
+                candidate.move_segments(seconds, self._is_out_of_time)
 
     def _seek_any_cut(self) -> None:
-        """Moves segments in cuts that do not fit, though time is over, until one is found to."""
+        """Moves segments in cuts that do not fit, though time is over, until a cut fits."""
         for candidate in self._list_most_promising():
             if math.isinf(self._fastest):
-                candidate.move_segments(min(_LAST_MOVES, self._budget), lambda: False)
+                candidate.move_segments(min(_LAST_MOVES_SECONDS, self._budget), lambda: False)
 
     def _raise_least_bound(self, progress: ProgressLine) -> None:
-        """Raises the least of all bounds, which is the plan's, until most of the time is spent.
+        """Raises the least of all lower bounds, which is the plan's, until most time is spent.
 
-        Whatever has it is looked at, then given a good cut, and then searched in full, in turns
-        that become longer. After one in which its bound hardly rises, it waits for the others.
-        Where it is far from the best cut, a share of the time goes to better cuts.
+        The candidate that has it is examined, then given a good cut, and then searched in full, in
+        turns that become longer. After a turn in which its bound hardly rises, it waits for the
+        others. Where that bound is far from the best cut, a share of the time goes to better cuts.
         """
-        turns: dict[Candidate, float] = {}
+        turn_seconds: dict[Candidate, float] = {}
         stuck: set[Candidate] = set()
         for turn in itertools.count(1):
-            if not self._unseen or self._is_past(_OF_ROUGH_CUTS):
+            if not self._unexamined or self._is_out_of_time(_ROUGH_CUTS):
                 return
             limit = self._fastest
-            known = [one for one in self._known if one.may_be_faster(limit) and one not in stuck]
-            candidates = [*known, *itertools.islice(self._unseen, 1)]
-            candidate = min(candidates, key=lambda one: one.least_of_rest)
-            is_far = limit > _SLOW * candidate.least_of_rest and self._is_past(_OF_A_LONG_SEARCH)
-            if is_far and turn % _TURNS_WITHOUT_MOVES == 0:
-                self._move_segments(_FIRST_TURN)
-            if candidate in self._unseen:
-                self._look_at([candidate], progress)
-            elif candidate not in turns:
-                candidate.find_good_cut(limit, self._is_past)
-                turns[candidate] = _FIRST_TURN
+            examined = [c for c in self._examined if c.may_be_faster(limit) and c not in stuck]
+            candidates = [*examined, *itertools.islice(self._unexamined, 1)]
+            candidate = min(candidates, key=lambda c: c.unsearched_bound)
+            is_slow = limit > _SLOW * candidate.unsearched_bound
+            is_time_for_moves = is_slow and turn % _TURNS_WITHOUT_MOVES == 0
+            if is_time_for_moves and self._is_out_of_time(_LONG_SEARCH):
+                self._move_segments(_FIRST_TURN_SECONDS)
+            if candidate in self._unexamined:
+                self._examine([candidate], progress)
+            elif candidate not in turn_seconds:
+                candidate.find_good_cut(limit, self._is_out_of_time)
+                turn_seconds[candidate] = _FIRST_TURN_SECONDS
             else:
-                if not self._search(candidate, turns[candidate]):
+                if not self._search(candidate, turn_seconds[candidate]):
                     stuck.add(candidate)
-                turns[candidate] *= 2
+                turn_seconds[candidate] *= 2
 
     def _search(self, candidate: Candidate, seconds: float) -> bool:
-        """Searches an alternative in full for a turn; returns whether its bound rises much."""
-        limit, before = self._fastest, candidate.least_of_rest
-        candidate.search_parts(limit, seconds, self._is_past)
-        return candidate.least_of_rest - before >= _LITTLE * (limit - before)
+        """Searches a candidate in full for a turn; returns whether its lower bound rises much."""
+        limit, bound_before = self._fastest, candidate.unsearched_bound
+        candidate.search_parts(limit, seconds, self._is_out_of_time)
+        return candidate.unsearched_bound - bound_before >= _LEAST_RISE * (limit - bound_before)
 
     def _find_good_cuts(self, candidates: Sequence[Candidate]) -> None:
-        """Finds a good cut for each of some alternatives that may be faster than the best one."""
-        for candidate in sorted(candidates, key=lambda one: one.found.seconds):
-            if candidate.may_be_faster(self._fastest) and not self._is_past(_OF_GOOD_CUTS):
-                candidate.find_good_cut(self._fastest, self._is_past)
+        """Finds a good cut for each of some candidates that may be faster than the best one."""
+        for candidate in sorted(candidates, key=lambda c: c.best.seconds):
+            if candidate.may_be_faster(self._fastest) and not self._is_out_of_time(_GOOD_CUTS):
+                candidate.find_good_cut(self._fastest, self._is_out_of_time)
 
     def _find_fastest_cuts(self) -> None:
-        """Finds the fastest cut of each alternative that may be faster than the best one.
+        """Finds the fastest cut of each candidate that may be faster than the best one.
 
         They take turns, which become longer: a good cut of one leaves less to search of the others.
-        Those that are nearly the best have as much time again to move segments; those whose bound
-        has hardly risen miss a turn.
+        The most promising ones have as much time again to move segments; those whose bound has
+        hardly risen miss a turn.
         """
-        seconds, turns, stuck = _FIRST_TURN, self._known, list[Candidate]()
-        while turns and not self._is_past():
-            turns = sorted(turns, key=_promise)
-            for candidate in turns[:_MOST_IMPROVED]:
+        seconds, contenders, stuck = _FIRST_TURN_SECONDS, self._examined, list[Candidate]()
+        while contenders and not self._is_out_of_time():
+            contenders = sorted(contenders, key=_promise)
+            for candidate in contenders[:_MOST_IMPROVED]:
                 if candidate.may_be_faster(self._fastest):
-                    candidate.move_segments(seconds, self._is_past)
-            others = [one for one in turns if one not in stuck] or turns
+                    candidate.move_segments(seconds, self._is_out_of_time)
+            rising = [c for c in contenders if c not in stuck] or contenders
             stuck = []
-            for candidate in sorted(others, key=lambda one: one.least_of_rest):
+            for candidate in sorted(rising, key=lambda c: c.unsearched_bound):
                 may_be_faster = candidate.may_be_faster(self._fastest)
                 if may_be_faster and not self._search(candidate, seconds):
                     stuck.append(candidate)
-            seconds, turns = 2 * seconds, [t for t in turns if t.may_be_faster(self._fastest)]
+            contenders = [c for c in contenders if c.may_be_faster(self._fastest)]
+            seconds *= 2
 
     @property
     def _fastest(self) -> float:
         """The seconds of the best cut that is known; inf without one."""
-        return min((candidate.found.seconds for candidate in self._known), default=math.inf)
+        return min((candidate.best.seconds for candidate in self._examined), default=math.inf)
 
     def _raise_nothing_fits(self) -> NoReturn:
-        nearest = min(self._known, key=lambda one: one.excess_bytes)
+        nearest = min(self._examined, key=lambda c: c.excess_bytes)
         cut = tuple(map(int, nearest.smallest_cut[0]))
         lacks = nearest.excess_bytes
         raise PlanError(
@@ -333,15 +347,15 @@ class _Search:
         alternative = candidate.alternative
         cuts = np.array([cut])
         times = alternative.stage_times(cuts)
-        run = _schedules.simulate(
+        simulation = _schedules.simulate(
             cast(_schedules.Schedule, alternative.timed.schedule),
             {phase: rows[:, 0].tolist() for phase, rows in times.tasks.items()},
             transfer=times.delays[:, 0].tolist(),
         )
-        seconds = run.makespan + float(alternative.update_seconds(cuts)[0])
+        seconds = simulation.makespan + float(alternative.update_seconds(cuts)[0])
         peak = alternative.peak_bytes(cuts)[0]
-        rest = min(one.least_of_rest for one in self._known)
-        least = min([rest, *(one.least for one in self._unseen)])
+        bounds = [candidate.unsearched_bound for candidate in self._examined]
+        lower_bound = min([*bounds, *(candidate.lower_bound for candidate in self._unexamined)])
         return Plan(
             stages=_build_stages(alternative, cut),
             schedule=alternative.name,
@@ -350,19 +364,19 @@ class _Search:
             offload=alternative.offload,
             replicas=alternative.replicas,
             seconds=seconds,
-            bubble=1 - run.utilisation,
+            bubble=1 - simulation.utilisation,
             peak_bytes=tuple(map(float, peak)),
             fits=bool((peak <= alternative.memory).all()),
             considered=self._list_considered(candidate),
-            lower_bound=min(seconds, least) if math.isfinite(least) else seconds,
+            lower_bound=min(seconds, lower_bound) if math.isfinite(lower_bound) else seconds,
             proven=proven,
         )
 
     def _list_considered(self, chosen: Candidate) -> tuple[Considered, ...]:
         best_of_kind: dict[Kind, Candidate] = {}
-        for candidate in self._known:
-            known = best_of_kind.get(candidate.kind)
-            if known is None or candidate.found.seconds < known.found.seconds:
+        for candidate in self._examined:
+            earlier = best_of_kind.get(candidate.kind)
+            if earlier is None or candidate.best.seconds < earlier.best.seconds:
                 best_of_kind[candidate.kind] = candidate
         best_of_kind[chosen.kind] = chosen
         rows = [
@@ -372,7 +386,7 @@ class _Search:
                 recompute=kind[2],
                 offload=kind[3],
                 stages=candidate.alternative.stages,
-                seconds=candidate.found.seconds if candidate.found.cut else None,
+                seconds=candidate.best.seconds if candidate.best.cut else None,
                 cut_points=candidate.cut_points,
                 fullest_bytes=candidate.fullest_bytes,
                 why=_explain_loss(candidate, chosen),
@@ -383,38 +397,38 @@ class _Search:
 
 
 def _precede(candidate: Candidate) -> tuple[bool, float, int]:
-    """Returns what tells the order in which candidates are looked at.
+    """Returns a key that sorts candidates into the order in which they are examined.
 
     Given cuts come first: there is always time for them. Of those that may be equally fast, those
     of few stages are bounded soonest.
     """
-    least = float(f"{candidate.least:.9g}")
-    return candidate.given is None, least, candidate.alternative.stages
+    lower_bound = float(f"{candidate.lower_bound:.9g}")
+    return candidate.given_cut_points is None, lower_bound, candidate.alternative.stages
 
 
 def _rank(candidate: Candidate) -> tuple[float, float, bool]:
-    """Returns what tells candidates' order: seconds, memory where these are equal, and the rest."""
-    return candidate.found.seconds, candidate.fullest_bytes, candidate.given is not None
+    """Returns a key that sorts candidates by seconds, then by memory, given cuts last."""
+    return candidate.best.seconds, candidate.fullest_bytes, candidate.given_cut_points is not None
 
 
 def _promise(candidate: Candidate) -> tuple[float, float]:
-    """Returns what tells which candidates may be nearly the best, though no good cut is known.
+    """Returns a key that sorts candidates by how fast they may become; good cuts are not needed.
 
-    Where none is known to fit, what the best one lacks of memory is in the way of a fast one.
+    Where no cut is known to fit, what the nearest lacks of memory is in the way of a fast one.
     """
-    least = candidate.least_of_rest
-    return min(candidate.found.seconds, (_FAR + candidate.lacking) * least), least
+    bound = candidate.unsearched_bound
+    return min(candidate.best.seconds, (_FAR + candidate.memory_shortage) * bound), bound
 
 
 def _explain_loss(candidate: Candidate, chosen: Candidate) -> str:
     reason = _compare(candidate, chosen)
-    return reason if candidate.given is None else f"given: {reason}"
+    return reason if candidate.given_cut_points is None else f"given: {reason}"
 
 
 def _compare(candidate: Candidate, chosen: Candidate) -> str:
     if candidate is chosen:
         return "chosen"
-    seconds, best = candidate.found.seconds, chosen.found.seconds
+    seconds, best = candidate.best.seconds, chosen.best.seconds
     if math.isinf(seconds):
         return f"does not fit: lacks {candidate.excess_bytes:,.0f} bytes on an IPU"
     if seconds <= best:

@@ -1,4 +1,4 @@
-"""What a plan says of itself: tables for people, and a drawing of its stages."""
+"""The text of a plan: tables for people, and a drawing of its stages."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def _list_stages(plan: Plan) -> list[str]:
     has_lines = any(stage.first for stage in plan.stages)
     rows = [["stage", "IPU", "segments", "forward", "backward", "parameters", "activations",
              "transfer in", "IPU needs", *["from"] * has_lines, *["to"] * has_lines]]  # fmt: skip
-    seen: set[int] = set()
+    listed_ipus: set[int] = set()
     for number, stage in enumerate(plan.stages):
-        needs = "" if stage.ipu in seen else format_bytes(plan.peak_bytes[stage.ipu])
-        seen.add(stage.ipu)
+        needs = "" if stage.ipu in listed_ipus else format_bytes(plan.peak_bytes[stage.ipu])
+        listed_ipus.add(stage.ipu)
         rows.append([
             str(number), str(stage.ipu), _name_segments(stage),
             format_duration(stage.seconds.forward), format_duration(stage.seconds.backward),
@@ -78,7 +78,7 @@ def _list_stages(plan: Plan) -> list[str]:
 
 
 def _shorten_line(text: str) -> str:
-    """Returns a line as `model.py:17`; a scope or the name of a part as it is."""
+    """Returns a source line as `model.py:17`; a scope or the name of a part stays as it is."""
     return text if parse_source_line(text) is None else shorten_call_path((text,))
 
 
@@ -97,10 +97,10 @@ def _list_considered(plan: Plan) -> list[str]:
             *["yes" if row.offload else "no"] * has_offload,
             str(row.stages), "-" if row.seconds is None else format_duration(row.seconds), row.why,
         ])  # fmt: skip
-    more = len(plan.considered) - _MOST_CONSIDERED
+    omitted = len(plan.considered) - _MOST_CONSIDERED
     return [
         *format_columns(rows, left_columns=(0, len(rows[0]) - 1)),
-        *[f"and {more} more"] * (more > 0),
+        *[f"and {omitted} more"] * (omitted > 0),
     ]
 
 
@@ -116,13 +116,13 @@ def draw_plan(plan: Plan) -> str:
         drawing.draw_text(x + 18, 14, word)
         x += svg.width_of_text(word) + 40
     labels = [f"IPU {stage.ipu}, {_name_segments(stage)}" for stage in plan.stages]
-    left = max(map(svg.width_of_text, labels)) + 10
+    bars_left = max(map(svg.width_of_text, labels)) + 10
     for number, (stage, label) in enumerate(zip(plan.stages, labels, strict=True)):
         top = _TOP + _ROW * number
         drawing.draw_text(0, top + 16, label)
-        x = float(left)
+        x = float(bars_left)
         for (word, colour), seconds in zip(_PARTS, stage.seconds, strict=True):
-            width = seconds / longest * (_WIDTH - left)
+            width = seconds / longest * (_WIDTH - bars_left)
             tip = f"stage {number}, {word}: {format_duration(seconds)}"
             drawing.draw_box(x, top, max(width - 1, 0.5), _ROW - 4, colour, tip=tip)
             x += width

@@ -20,11 +20,11 @@ class SearchArguments:
 
     Attributes:
       ipus: how many IPUs there are, of all replicas together.
-      micro_batches: the numbers of micro-batches of an update.
-      names: the registered names of schedules; None for all.
-      recompute: whether stages compute activations again.
-      offload: whether what waits goes to host memory.
-      replicas: the numbers of replicas.
+      micro_batches: the numbers of micro-batches of an update to choose from.
+      names: the registered names of the schedules to choose from; None for all.
+      recompute: the choices of whether stages recompute activations.
+      offload: the choices of whether activations that wait go to host memory.
+      replicas: the numbers of replicas to choose from.
       memory: float64 [ipus]: the bytes of each IPU; inf for no limit.
       budget_seconds: how long to search.
       deadline: when to stop, as `time.monotonic` has it.
@@ -41,16 +41,16 @@ class SearchArguments:
     deadline: float
 
     def restart(self) -> SearchArguments:
-        """Returns the same with the whole budget from now on."""
+        """Returns the same arguments with the whole time budget from now on."""
         return dc.replace(self, deadline=time.monotonic() + self.budget_seconds)
 
-    def is_out_of_time(self, share: float = 1.0) -> bool:
-        """Returns whether to stop with what is found by now.
+    def is_out_of_time(self, budget_share: float = 1.0) -> bool:
+        """Returns whether a share of the time budget is spent.
 
         Args:
-          share: of the budget that there is until then.
+          budget_share: 1 for the whole budget.
         """
-        return time.monotonic() > self.deadline - (1 - share) * self.budget_seconds
+        return time.monotonic() > self.deadline - (1 - budget_share) * self.budget_seconds
 
 
 def read_search_arguments(
@@ -67,7 +67,7 @@ def read_search_arguments(
     """Checks the arguments of a search.
 
     Raises:
-      PlanError: one that is wrong.
+      PlanError: one of them is wrong.
     """
     count = check.require_integer(ipus, "ipus", 1)
     budget = check.require_number(budget_seconds, "budget_seconds", "give a number of seconds")
@@ -90,10 +90,10 @@ def read_search_arguments(
 
 
 def read_counts(name: str, values: Any) -> list[int]:
-    """Returns the different numbers of one or several, at least one.
+    """Returns the distinct positive ints of an argument that is one of them or several.
 
     Raises:
-      PlanError: something else.
+      PlanError: the argument is something else, or is empty.
     """
     entries = check.require_sequence(values, name, "ints") if _is_row(values) else [values]
     if not entries:
@@ -103,10 +103,10 @@ def read_counts(name: str, values: Any) -> list[int]:
 
 
 def read_flags(name: str, values: Any) -> list[bool]:
-    """Returns the different flags of one or several, at least one.
+    """Returns the distinct flags of an argument that is one of them or several.
 
     Raises:
-      PlanError: something else.
+      PlanError: the argument is something else, or is empty.
     """
     entries = check.require_sequence(values, name, "bools") if _is_row(values) else [values]
     if not entries:
@@ -124,18 +124,20 @@ def _read_names(names: Any) -> list[str] | None:
     if names is None:
         return None
     registered = _schedules.list_schedules()
-    known = [schedule.name for schedule in registered]
+    registered_names = [schedule.name for schedule in registered]
     chosen = [names] if isinstance(names, str) else check.require_sequence(names, "schedules")
     if not chosen:
         raise check.value_error("schedules is empty", "name at least one, or pass None for all")
-    found = [check.require_one_of(name, known, "an entry of schedules") for name in chosen]
-    if others := [one.name for one in registered if one.name in found and not one.is_plain]:
+    chosen_names = [
+        check.require_one_of(name, registered_names, "an entry of schedules") for name in chosen
+    ]
+    if unplannable := [s.name for s in registered if s.name in chosen_names and not s.is_plain]:
         raise check.value_error(
-            f"no plan can be made for {others[0]}: costs say nothing of copies of stages, or of "
-            "segments of sequences",
-            f"leave {others[0]} out, and give it to the pipeline yourself",
+            f"no plan can be made for {unplannable[0]}: costs say nothing of copies of stages, or "
+            "of segments of sequences",
+            f"leave {unplannable[0]} out, and give it to the pipeline yourself",
         )
-    return found
+    return chosen_names
 
 
 def _read_memory(memory: Any, ipus: int) -> np.ndarray:

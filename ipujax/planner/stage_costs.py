@@ -18,26 +18,27 @@ class PairTables:
     """The seconds and bytes of all possible stages, float64 [starts, ends]; inf for empty stages.
 
     Attributes:
-      work: seconds of all its tasks on one micro-batch.
-      kept_bytes: bytes that a stage needs however many micro-batches wait in it.
-      waiting_bytes: bytes that each of them takes.
+      work: seconds of all tasks of a stage on one micro-batch.
+      fixed_bytes: bytes that a stage needs however many micro-batches wait in it.
+      stash_bytes: bytes that each micro-batch which waits in it takes.
     """
 
     work: np.ndarray
-    kept_bytes: np.ndarray
-    waiting_bytes: np.ndarray
+    fixed_bytes: np.ndarray
+    stash_bytes: np.ndarray
 
 
 @dc.dataclass(frozen=True, eq=False)
 class StageCosts:
-    """The seconds and bytes of the stages of some costs.
+    """The seconds and bytes of stages, summed from the costs of their segments.
 
-    All methods take arrays of positions, 0 to the number of segments, and give float64 arrays of
-    the same shape.
+    All methods take arrays of positions: those where stages start and end, from 0 to the number of
+    segments. They return float64 arrays of the same shape. The stash is what a stage keeps of a
+    micro-batch between its forward and its backward task.
 
     Attributes:
       costs: the costs of the segments.
-      recompute: whether stages keep only what enters them, and run their forward pass again.
+      recompute: whether stages stash only what enters them, and run their forward pass again.
       splits_backward: whether the gradients of weights are tasks of their own.
     """
 
@@ -46,13 +47,16 @@ class StageCosts:
     splits_backward: bool
 
     @functools.cached_property
-    def known_bounds(self) -> dict[object, np.ndarray]:
-        """The bounds that were found of these costs, see `bounds`; they go when the costs go."""
+    def bound_cache(self) -> dict[object, np.ndarray]:
+        """A cache of bounds for these costs, which `bounds` fills; it goes when the costs go."""
         return {}
 
     @functools.cached_property
     def prefixes(self) -> dict[str, np.ndarray]:
-        """float64 [segments + 1]: sums over the segments before each, by what is summed."""
+        """Sums over the segments before each one, float64 [segments + 1], by what is summed.
+
+        "least activations" counts once what several segments keep.
+        """
         costs = self.costs
         backward = np.array(costs.backward)
         weight = np.array(costs.weight if costs.weight is not None else (0.0,) * len(costs))
@@ -92,22 +96,26 @@ class StageCosts:
         return self._sum_between("update", starts, ends)
 
     def parameter_bytes(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Bytes of a stage's parameters, with its copies of those of stages before."""
-        own = self._sum_between("parameters", starts, ends)
-        return own + self._copied_bytes[starts, ends] if self.costs.tied_bytes else own
+        """Bytes of a stage's parameters, with its copies of tied ones of stages before."""
+        unshared = self._sum_between("parameters", starts, ends)
+        return unshared + self._copied_bytes[starts, ends] if self.costs.tied_bytes else unshared
 
     @functools.cached_property
     def _copied_bytes(self) -> np.ndarray:
-        """The bytes of parameters that stages before have too, float64 [starts, ends]."""
+        """The bytes of tied parameters that stages before have too, float64 [starts, ends]."""
         copied = np.zeros((len(self.costs) + 1,) * 2)
         for first, last, bytes_ in self.costs.tied_bytes:
             copied[first + 1 : last + 1, last + 1 :] += bytes_
         return copied
 
     def activation_bytes(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Bytes that one micro-batch leaves for a stage's backward pass."""
-        kept = self._sum_between("activations", starts, ends)
-        return kept - self._shared_bytes[starts, ends] if self.costs.shared_bytes else kept
+        """Bytes of activations that a stage's backward task on a micro-batch needs."""
+        activations = self._sum_between("activations", starts, ends)
+        return (
+            activations - self._shared_bytes[starts, ends]
+            if self.costs.shared_bytes
+            else activations
+        )
 
     @functools.cached_property
     def _shared_bytes(self) -> np.ndarray:
@@ -119,7 +127,7 @@ class StageCosts:
 
     @functools.cached_property
     def boundary_bytes(self) -> np.ndarray:
-        """float64 [segments + 1]: the bytes that pass if a stage begins at each segment."""
+        """The bytes that pass to a stage that begins with each segment, float64 [segments + 1]."""
         count = len(self.costs)
         passing = np.zeros(count + 1)
         passing[1:count] = self.costs.cut_bytes
@@ -129,34 +137,34 @@ class StageCosts:
 
     @functools.cached_property
     def boundary_seconds(self) -> np.ndarray:
-        """float64 [segments + 1]: how long what passes travels to other IPUs."""
+        """The seconds that these bytes travel to another IPU, float64 [segments + 1]."""
         seconds = self.costs.latency + self.boundary_bytes / self.costs.bytes_per_second
         seconds[[0, -1]] = 0.0
         return seconds
 
-    def left_bytes(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Bytes that each micro-batch leaves between a stage's forward and backward tasks."""
+    def stash_bytes(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Bytes that a stage keeps of a micro-batch between its forward and its backward task."""
         if self.recompute:
             return self.boundary_bytes[starts]
         return self.activation_bytes(starts, ends)
 
-    def again_bytes(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Bytes of what a backward task computes again, while its stage is at work."""
+    def recomputation_bytes(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Bytes of the activations that a backward task recomputes, while its stage is at work."""
         return self.activation_bytes(starts, ends) * self.recompute
 
     @functools.cached_property
-    def left_sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """`left_bytes` as a number for a stage's first segment, and one for what follows it.
+    def stash_sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """The `stash_bytes` as a sum of a number for a stage's start, and one for its end.
 
-        Where segments share bytes, this is the least that stages may leave.
+        float64 [segments + 1] each. Where segments share bytes, it is the least that stages keep.
         """
         if self.recompute:
             return self.boundary_bytes, np.zeros(len(self.costs) + 1)
         return -self.prefixes["least activations"], self.prefixes["least activations"]
 
     def offload_seconds(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Seconds in which what a micro-batch leaves goes to host memory, or comes back."""
-        return self.left_bytes(starts, ends) / self.costs.host_bytes_per_second
+        """Seconds in which the stash of a micro-batch goes to host memory, or comes back."""
+        return self.stash_bytes(starts, ends) / self.costs.host_bytes_per_second
 
     @functools.cached_property
     def pairs(self) -> PairTables:
@@ -166,22 +174,22 @@ class StageCosts:
         is_empty = ends <= starts
         ends = np.maximum(starts, ends)
         work = self.forward(starts, ends) + self.backward(starts, ends) + self.weight(starts, ends)
-        kept = self.parameter_bytes(starts, ends) + self.workspace_bytes(starts, ends)
-        kept += self.again_bytes(starts, ends)
+        fixed_bytes = self.parameter_bytes(starts, ends) + self.workspace_bytes(starts, ends)
+        fixed_bytes += self.recomputation_bytes(starts, ends)
         return PairTables(
             work=np.where(is_empty, np.inf, work),
-            kept_bytes=np.where(is_empty, np.inf, kept),
-            waiting_bytes=self.left_bytes(starts, ends),
+            fixed_bytes=np.where(is_empty, np.inf, fixed_bytes),
+            stash_bytes=self.stash_bytes(starts, ends),
         )
 
     @functools.cached_property
     def _workspace_tables(self) -> list[np.ndarray]:
-        """Returns the largest work space of 1, 2, 4, ... segments from each one on."""
+        """The largest work space of 1, 2, 4, ... segments from each one on."""
         tables = [np.append(np.array(self.costs.workspace_bytes, float), 0.0)]
         width = 1
         while 2 * width <= len(self.costs):
-            last = tables[-1]
-            tables.append(np.maximum(last, np.concatenate([last[width:], np.zeros(width)])))
+            widest = tables[-1]
+            tables.append(np.maximum(widest, np.concatenate([widest[width:], np.zeros(width)])))
             width *= 2
         return tables
 

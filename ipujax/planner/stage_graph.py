@@ -1,4 +1,8 @@
-"""The stages that cuts may have, as the edges of a graph, and the least sums along its paths."""
+"""The stages that cuts may have, as the edges of a graph, and the least sums along its paths.
+
+A node is a boundary between stages with the segment that it lies before; a cut goes from node to
+node, and the edges between them are its stages.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,13 @@ import numpy as np
 
 from ipujax.planner.alternative import Alternative
 from ipujax.planner.task_times import (
-    AGAIN,
     BACKWARD,
+    CONSTANT,
     DELAY,
     FORWARD,
-    LEFT,
-    ONE,
     PARAMETERS,
+    RECOMPUTED,
+    STASH,
     UPDATE,
     WEIGHTS,
 )
@@ -26,8 +30,8 @@ class StageSums:
     """The numbers that each stage adds to a sum: one for its begin, and one for its end.
 
     Attributes:
-      entering: float64 [stages, segments + 1]: for the segment with which it begins.
-      leaving: float64 [stages, segments + 1]: for the one behind its last.
+      entering: float64 [stages, segments + 1]: by the segment with which a stage begins.
+      leaving: float64 [stages, segments + 1]: by the segment behind its last.
     """
 
     entering: np.ndarray
@@ -35,39 +39,42 @@ class StageSums:
 
 
 def sum_path(alternative: Alternative, path: np.ndarray) -> StageSums:
-    """Returns what stages add to the seconds of a path through a schedule.
+    """Returns what each stage adds to the seconds of a path through a schedule.
 
     Args:
       alternative: all choices but the cut.
-      path: float64 [stages, COLUMNS]: how often what each stage takes counts.
+      path: float64 [stages, COLUMNS]: how often each of the things that a stage takes counts.
     """
     costs = alternative.stage_costs
     names = ("forward", "backward", "weight", "update")
     rows = np.array([*(costs.prefixes[name] for name in names), alternative.parameter_sums])
     leaving = path[:, [FORWARD, BACKWARD, WEIGHTS, UPDATE, PARAMETERS]] @ rows
     if costs.recompute:
-        leaving += path[:, AGAIN, None] * costs.prefixes["least activations"]
-    entering = path[:, DELAY, None] * costs.boundary_seconds - leaving + path[:, ONE, None]
-    entered, left = costs.left_sums
+        leaving += path[:, RECOMPUTED, None] * costs.prefixes["least activations"]
+    entering = path[:, DELAY, None] * costs.boundary_seconds - leaving + path[:, CONSTANT, None]
+    stash_entering, stash_leaving = costs.stash_sums
     entering, leaving = (
-        entering + path[:, LEFT, None] * entered,
-        leaving + path[:, LEFT, None] * left,
+        entering + path[:, STASH, None] * stash_entering,
+        leaving + path[:, STASH, None] * stash_leaving,
     )
     if alternative.offloads.any():
-        times = alternative.offloads * (path[:, FORWARD] + path[:, BACKWARD])
-        times = times[:, None] / costs.costs.host_bytes_per_second
-        entering, leaving = entering + times * entered, leaving + times * left
+        store_counts = alternative.offloads * (path[:, FORWARD] + path[:, BACKWARD])
+        store_counts = store_counts[:, None] / costs.costs.host_bytes_per_second
+        entering, leaving = (
+            entering + store_counts * stash_entering,
+            leaving + store_counts * stash_leaving,
+        )
     return StageSums(entering, leaving)
 
 
 def find_least_sum(sums: StageSums) -> float:
-    """Finds the least that all stages add up to, whether or not each of them is possible."""
-    rest = np.full(sums.entering.shape[1], np.inf)
-    rest[-1] = 0.0
+    """Finds the least that the stages of a cut add up to, whether or not they are possible."""
+    least_after = np.full(sums.entering.shape[1], np.inf)
+    least_after[-1] = 0.0
     for entering, leaving in zip(sums.entering[::-1], sums.leaving[::-1], strict=True):
-        onward = np.minimum.accumulate((leaving + rest)[::-1])[::-1]
-        rest = np.append(entering[:-1] + onward[1:], np.inf)
-    return float(rest[0])
+        onward = np.minimum.accumulate((leaving + least_after)[::-1])[::-1]
+        least_after = np.append(entering[:-1] + onward[1:], np.inf)
+    return float(least_after[0])
 
 
 class StageGraph:
@@ -80,37 +87,44 @@ class StageGraph:
 
     def __init__(self, possible: np.ndarray):
         self.possible = possible
-        self._barred = np.where(possible, np.float32(0), np.float32(np.inf))
+        self._penalty = np.where(possible, np.float32(0), np.float32(np.inf))  # added to sums
 
-    def find_rest(self, sums: StageSums) -> np.ndarray:
-        """Returns the least that the stages from one on add up to, if it begins with a segment.
+    def find_least_after(self, sums: StageSums) -> np.ndarray:
+        """Finds the least that the stages after each boundary add up to, by where it is.
 
         Returns:
-          float64 [stages + 1, segments + 1]; inf where no stages are possible.
+          float64 [stages + 1, segments + 1]: for each boundary and the segment that it lies before;
+            inf where no stages are possible.
         """
         stages, positions = sums.entering.shape
-        rest = np.full((stages + 1, positions), np.inf)
-        rest[stages, -1] = 0.0
+        least_after = np.full((stages + 1, positions), np.inf)
+        least_after[stages, -1] = 0.0
         for stage in reversed(range(stages)):
-            onward = (sums.leaving[stage] + rest[stage + 1] + self._barred[stage]).min(axis=1)
-            rest[stage] = sums.entering[stage] + onward
-        return rest
+            onward = sums.leaving[stage] + least_after[stage + 1] + self._penalty[stage]
+            least_after[stage] = sums.entering[stage] + onward.min(axis=1)
+        return least_after
 
-    def find_before(self, sums: StageSums) -> np.ndarray:
-        """Returns the least that the stages before one add up to, as `find_rest` does."""
+    def find_least_before(self, sums: StageSums) -> np.ndarray:
+        """Finds the least that the stages before each boundary add up to, as `find_least_after`."""
         stages, positions = sums.entering.shape
-        before = np.full((stages + 1, positions), np.inf)
-        before[0, 0] = 0.0
+        least_before = np.full((stages + 1, positions), np.inf)
+        least_before[0, 0] = 0.0
         for stage in range(stages):
-            onward = (before[stage] + sums.entering[stage])[:, None] + self._barred[stage]
-            before[stage + 1] = onward.min(axis=0) + sums.leaving[stage]
-        return before
+            onward = (least_before[stage] + sums.entering[stage])[:, None] + self._penalty[stage]
+            least_before[stage + 1] = onward.min(axis=0) + sums.leaving[stage]
+        return least_before
 
-    def trace_cut(self, sums: StageSums, rest: np.ndarray) -> np.ndarray:
-        """Returns the cut whose stages add up to the least sum, int64 [stages + 1]."""
+    def trace_cut(self, sums: StageSums, least_after: np.ndarray) -> np.ndarray:
+        """Returns the cut whose stages add up to the least sum, int64 [stages + 1].
+
+        Args:
+          sums: what each stage adds.
+          least_after: what `find_least_after` finds for these sums.
+        """
         positions = [0]
         for stage in range(len(sums.entering)):
-            onward = sums.leaving[stage] + rest[stage + 1] + self._barred[stage, positions[-1]]
+            penalty = self._penalty[stage, positions[-1]]
+            onward = sums.leaving[stage] + least_after[stage + 1] + penalty
             positions.append(int(onward.argmin()))
         return np.array(positions)
 
@@ -119,7 +133,7 @@ class StageGraph:
         return bool(self.possible[np.arange(len(self.possible)), cut[:-1], cut[1:]].all())
 
     def count_cuts(self) -> np.ndarray:
-        """Counts the cuts with a boundary at a segment, float64 [stages + 1, segments + 1]."""
+        """Counts the cuts by where each boundary is, float64 [stages + 1, segments + 1]."""
         stages, positions = self.possible.shape[:2]
         cuts_before, cuts_after = np.zeros((2, stages + 1, positions))
         cuts_before[0, 0] = cuts_after[stages, -1] = 1.0
@@ -130,7 +144,7 @@ class StageGraph:
         return cuts_before * cuts_after
 
     def find_bottleneck(self, tables: Sequence[PathTable]) -> tuple[np.ndarray, float]:
-        """Finds the cut whose stages force the least, by what the worst of them forces.
+        """Finds the cut whose worst stage forces the fewest seconds.
 
         Returns:
           int64 [stages + 1]; and the seconds that no cut is faster than, inf if there is none.
@@ -149,7 +163,7 @@ class StageGraph:
         return np.array(cut), float(worst[0, 0])
 
     def keep_faster(self, tables: Sequence[PathTable], limit: float) -> StageGraph:
-        """Returns the graph without the stages that no cut below so many seconds has."""
+        """Returns the graph without the stages that only cuts as slow as a limit have."""
         stages = range(len(self.possible))
         return StageGraph(np.array([self._bound_stage(s, tables) < limit for s in stages]))
 
@@ -165,28 +179,31 @@ class StageGraph:
         return StageGraph(self.possible & inside[:-1, :, None] & inside[1:, None, :])
 
     def _bound_stage(self, stage: int, tables: Sequence[PathTable]) -> np.ndarray:
-        """Returns the seconds that each possible stage forces, float64 [starts, ends]."""
+        """Returns the least seconds of cuts with each possible stage, float64 [starts, ends]."""
         forced = np.full(self.possible.shape[1:], -np.inf)
         for table in tables:
-            np.maximum(forced, table.before[stage][:, None] + table.rest[stage], out=forced)
+            np.maximum(
+                forced, table.least_before[stage][:, None] + table.least_after[stage], out=forced
+            )
         return np.where(self.possible[stage], forced, np.inf)
 
 
 class PathTable:
-    """The least that a path, or a mean of some, adds up to before and after each stage.
+    """The least seconds of a path, or of a mean of some, before and after each stage.
 
     Args:
       graph: the stages that cuts may have.
-      sums: what they add.
+      sums: what each stage adds to the path.
 
     Attributes:
-      sums: what they add.
-      before: float64 [stages, segments + 1]: what is least if a stage begins with a segment, by the
-        stages before and by this.
-      rest: float64 [stages, segments + 1]: what is least besides, if it ends before a segment.
+      sums: what each stage adds to the path.
+      least_before: float64 [stages, segments + 1]: what the stages before one add at the least, and
+        what this one adds for the segment with which it begins.
+      least_after: float64 [stages, segments + 1]: what the stages after one add at the least, and
+        what this one adds for the segment before which it ends.
     """
 
     def __init__(self, graph: StageGraph, sums: StageSums):
         self.sums = sums
-        self.before = graph.find_before(sums)[:-1] + sums.entering
-        self.rest = graph.find_rest(sums)[1:] + sums.leaving
+        self.least_before = graph.find_least_before(sums)[:-1] + sums.entering
+        self.least_after = graph.find_least_after(sums)[1:] + sums.leaving

@@ -1,4 +1,8 @@
-"""When a schedule ends, for many cuts of a model at once."""
+"""The makespan of a schedule for many cuts of a model at once, and paths through its tasks.
+
+A path is tasks and transfers each of which waits for the one before it. It is kept as the number of
+times that each thing which a stage takes counts in it, [stages, COLUMNS].
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,9 @@ class StageTimes:
     """The times of the stages of many cuts, in seconds.
 
     Attributes:
-      tasks: float64 [stages, cuts] for each phase: how long its task takes.
+      tasks: float64 [stages, cuts] for each phase: how long a stage's task takes.
       delays: float64 [stages - 1, cuts]: how long what passes to the next stage travels.
-      updates: float64 [stages, cuts]: how long the update of its weights takes.
+      updates: float64 [stages, cuts]: how long the update of a stage's weights takes.
     """
 
     tasks: dict[schedules.Phase, np.ndarray]
@@ -27,10 +31,10 @@ class StageTimes:
     updates: np.ndarray
 
 
-FORWARD, BACKWARD, WEIGHTS, UPDATE, DELAY, PARAMETERS, LEFT, AGAIN, ONE = range(9)
-"""The columns of what stages take: seconds of their tasks and of their updates; how long what
-enters them travels; bytes of their parameters, of what a micro-batch leaves in them, and of what
-is computed again; and 1."""
+FORWARD, BACKWARD, WEIGHTS, UPDATE, DELAY, PARAMETERS, STASH, RECOMPUTED, CONSTANT = range(9)
+"""The columns of what a stage takes: seconds of its tasks, and of the update of its weights; the
+seconds that what enters it travels; bytes of its parameters, of what it keeps of a micro-batch that
+waits, and of what it recomputes; and 1, for what is there whatever the stages are."""
 COLUMNS = 9
 
 
@@ -38,14 +42,14 @@ class _Link(NamedTuple):
     """The tasks that a task waits for.
 
     Attributes:
-      before: the number of the task before it on its IPU; -1 for the first.
+      previous: the number of the task before it on its IPU; -1 for the first.
       source: the number of the task of another IPU whose result it waits for; or -1.
-      boundary: the stage that the boundary which this result passes leads into.
+      boundary: the later of the two stages between which this result passes.
       stage: its own stage.
       column: the column of its seconds.
     """
 
-    before: int
+    previous: int
     source: int
     boundary: int
     stage: int
@@ -108,12 +112,12 @@ class TaskTimes:
                 if read_slot >= 0:
                     free_slots.append(read_slot)
                 boundary, ipu = 0 if source is None else min(stage, source), self._ipus[stage]
-                awaited = -1 if source is None else number_of.pop((phase, source, micro_batch))
+                sender = -1 if source is None else number_of.pop((phase, source, micro_batch))
                 number = len(self._entries)
                 if written_slot >= 0:
                     number_of[phase, stage, micro_batch] = number
                 self._links.append(
-                    _Link(last_of_ipu[ipu], awaited, boundary + 1, stage, _COLUMNS[phase])
+                    _Link(last_of_ipu[ipu], sender, boundary + 1, stage, _COLUMNS[phase])
                 )
                 last_of_ipu[ipu] = number
                 self._entries.append(_Entry(ipu, phase, stage, read_slot, boundary, written_slot))
@@ -139,78 +143,78 @@ class TaskTimes:
         return source
 
     def _is_awaited(self, phase: schedules.Phase, stage: int) -> bool:
-        """Returns whether a task on another IPU waits for one of these."""
+        """Returns whether a task on another IPU waits for tasks of a stage and phase."""
         reader = {schedules.Phase.FORWARD: stage + 1, schedules.Phase.BACKWARD: stage - 1}.get(
             phase, -1
         )
         return 0 <= reader < len(self._ipus) and self._ipus[reader] != self._ipus[stage]
 
     def compute_makespans(self, times: StageTimes) -> np.ndarray:
-        """Computes when the last task ends.
+        """Computes when the last task ends, for each cut.
 
         Returns:
           float64 [cuts], in seconds.
         """
         cuts = times.tasks[schedules.Phase.FORWARD].shape[1]
-        free = np.zeros((self._num_ipus, cuts))
+        free_times = np.zeros((self._num_ipus, cuts))
         ends = np.zeros((self._num_slots, cuts))
         for ipu, phase, stage, read_slot, boundary, written_slot in self._entries:
-            clock = free[ipu]
+            clock = free_times[ipu]
             if read_slot >= 0:
                 np.maximum(clock, ends[read_slot] + times.delays[boundary], out=clock)
             clock += times.tasks[phase][stage]
             if written_slot >= 0:
                 ends[written_slot] = clock
-        return free.max(axis=0)
+        return free_times.max(axis=0)
 
     def find_longest_path(self, row: np.ndarray) -> np.ndarray:
-        """Finds the tasks and transfers that follow one another to the end of a schedule.
+        """Finds the path of tasks and transfers on which the makespan depends.
 
-        Their seconds are the makespan, and no more than the makespan for other times of stages.
+        Its seconds are the makespan; for other times of stages they are no more than the makespan.
 
         Args:
           row: float64 [stages, COLUMNS]: what stages take.
 
         Returns:
-          float64 [stages, COLUMNS]: how often each of that counts.
+          float64 [stages, COLUMNS]: how often each thing that a stage takes counts.
         """
         seconds: list[list[float]] = row.tolist()
-        ends = [0.0] * (len(self._links) + 1)  # the last is what is before the first task
-        for number, (before, source, boundary, stage, column) in enumerate(self._links):
-            start = ends[before]
+        ends = [0.0] * (len(self._links) + 1)  # the last stands for -1: nothing before a first task
+        for number, (previous, source, boundary, stage, column) in enumerate(self._links):
+            start = ends[previous]
             if source >= 0:
                 start = max(start, ends[source] + seconds[boundary][DELAY])
             ends[number] = start + seconds[stage][column]
         counts = np.zeros(row.shape)
         number = max(self._last_tasks, key=ends.__getitem__)
         while number >= 0:
-            before, source, boundary, stage, column = self._links[number]
+            previous, source, boundary, stage, column = self._links[number]
             counts[stage, column] += 1
-            is_late = source >= 0 and ends[source] + seconds[boundary][DELAY] > ends[before]
+            is_late = source >= 0 and ends[source] + seconds[boundary][DELAY] > ends[previous]
             counts[boundary if is_late else stage, DELAY] += is_late
-            number = source if is_late else before
+            number = source if is_late else previous
         return counts
 
     def find_straight_path(self, ipu: int) -> np.ndarray:
-        """Finds the path of all that an IPU does before its last gradient that others await.
+        """Finds the path of all tasks of an IPU up to the last gradient that another IPU awaits.
 
         It begins with what the IPU's first task waits for, and ends with what waits for that
         gradient. Its seconds are no more than the makespan, whatever stages take.
 
         Args:
-          ipu: the IPU.
+          ipu: the number of the IPU.
 
         Returns:
-          float64 [stages, COLUMNS]: how often each of that counts.
+          float64 [stages, COLUMNS]: how often each thing that a stage takes counts.
         """
         counts = np.zeros((len(self._ipus), COLUMNS))
         first = self._tasks_of_ipu[ipu][0]
-        number = self._links[first].before if self._links[first].source < 0 else first
+        number = self._links[first].previous if self._links[first].source < 0 else first
         while number >= 0:
-            before, source, boundary, stage, column = self._links[number]
+            previous, source, boundary, stage, column = self._links[number]
             counts[stage, column] += number != first
             counts[boundary, DELAY] += source >= 0
-            number = source if source >= 0 else before
+            number = source if source >= 0 else previous
         number = first
         while number >= 0:
             tasks_of_ipu = self._tasks_of_ipu[self._entries[number].ipu]

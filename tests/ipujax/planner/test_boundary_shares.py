@@ -62,7 +62,7 @@ def test_what_no_cut_has_memory_for_is_passed_over(share: float) -> None:
     least = float(alternative(math.inf).peak_bytes(CUTS).max(axis=1).min())
     candidate = Candidate(alternative(share * least))
     candidate.find_rough_cut(math.inf, lambda: False)
-    assert math.isinf(candidate.least) == (share < 0.9)
+    assert math.isinf(candidate.lower_bound) == (share < 0.9)
 
 
 @pytest.mark.parametrize("memory", [5.0, 6.0])
@@ -73,4 +73,4 @@ def test_copies_of_tied_parameters_need_memory(memory: float) -> None:
     choice = alternative(memory, costs, "interleaved_one_f_one_b", (0, 1, 0, 1))
     candidate = Candidate(choice)
     candidate.find_rough_cut(math.inf, lambda: False)
-    assert math.isinf(candidate.least) == (memory < 5.5)
+    assert math.isinf(candidate.lower_bound) == (memory < 5.5)

@@ -10,7 +10,7 @@ import pytest
 from ipujax.planner import Costs, search
 from ipujax.planner.alternative import Alternative, TimedSchedule
 from ipujax.planner.stage_costs import StageCosts
-from ipujax.planner.task_times import ONE
+from ipujax.planner.task_times import CONSTANT
 from lowering import schedules
 
 NAMES = ("grouped", "interleaved_one_f_one_b", "looped_bfs", "interleaved_zero_bubble")
@@ -99,7 +99,7 @@ def test_no_straight_path_is_longer_than_the_schedule(name: str) -> None:
     paths = choice.list_straight_paths()
     assert len(paths) == IPUS
     for path in paths:
-        assert not path[:, ONE].any()
+        assert not path[:, CONSTANT].any()
         lengths = (path * choice.time_rows(cuts)).sum(axis=(1, 2))
         assert (lengths <= seconds * (1 + 1e-12)).all()
 
