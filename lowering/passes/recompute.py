@@ -48,9 +48,9 @@ def recompute(
             interleaves; forward tasks leave no other residuals. Where `mode` interleaves, each
             equation runs again just before its first reader, so that what lies between two
             checkpoints is alive only while the backward pass is between them. What the backward
-            pass reads at once stays. Recomputing before
-            everything else is a task (and kernels) of its own inside the backward task; where the
-            schedule has tasks for it, a task in front of the backward task.
+            pass reads at once stays. Recomputing before everything else is a task (and kernels) of
+            its own inside the backward task; where the schedule has tasks for it, a task in front
+            of the backward task.
 
     Args:
       body: a pipeline's body.
@@ -83,13 +83,13 @@ def _recompute_stage(
     if not residuals:
         return body
     recomputed = _RecomputedSlice(forward, residuals, mode)
-    read_by_others = set(unique_variables(body.jaxpr.outvars))
-    read_by_others |= {v for v in forward.outvars if _is_read_by_other_tasks(body, v, later_tasks)}
+    still_read = {*unique_variables(body.jaxpr.outvars), *read_late.difference(residuals)}
+    still_read |= {v for v in forward.outvars if _is_read_by_other_tasks(body, v, later_tasks)}
     replacements = {
         id(eqn): [eqn.replace(invars=rename_atoms(eqn.invars, recomputed.made_again))]
         for eqn in later_tasks
     }
-    replacements[id(forward)] = [recomputed.build_forward_task(read_by_others)]
+    replacements[id(forward)] = [recomputed.build_forward_task(still_read)]
     if as_task:
         replacements[id(backward)].insert(0, recomputed.build_task())
     else:
@@ -158,11 +158,11 @@ class _RecomputedSlice:
             self.interleaves and eqn.primitive is checkpoint_p
         )
 
-    def build_forward_task(self, read_by_others: set[Var]) -> JaxprEqn:
-        """Returns the forward task that leaves only kept values and those that others read."""
+    def build_forward_task(self, still_read: set[Var]) -> JaxprEqn:
+        """Returns the forward task that leaves only kept values and results that are still read."""
         jaxpr = self.forward.params["body"].jaxpr
         pairs = zip(self.forward.outvars, jaxpr.outvars, strict=True)
-        results = [pair for pair in pairs if pair[0] in read_by_others]
+        results = [pair for pair in pairs if pair[0] in still_read]
         results += zip(self.outside, self.kept, strict=True)
         closed = jaxpr_of_equations(jaxpr, jaxpr.invars, [atom for _, atom in results], jaxpr.eqns)
         return replace_task_body(self.forward, closed, self.forward.invars, [v for v, _ in results])
