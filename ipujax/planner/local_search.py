@@ -67,8 +67,9 @@ class LocalSearch:
         """
         row = self._alternative.time_rows(cut[None])[0]
         path = self._alternative.find_longest_path(row)
-        oldest = self._alternative.num_ipus if len(self._paths) >= _MOST_PATHS else 0
-        remaining_paths = np.delete(self._paths, oldest, axis=0) if oldest else self._paths
+        remaining_paths, oldest = self._paths, self._alternative.num_ipus
+        if len(remaining_paths) >= max(_MOST_PATHS, oldest + 1):
+            remaining_paths = np.delete(remaining_paths, oldest, axis=0)
         self._paths = np.concatenate([remaining_paths, path[None]])
 
     def _find_better_cut(self) -> np.ndarray | None:

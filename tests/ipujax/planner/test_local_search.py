@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 import itertools
 
 import numpy as np
@@ -63,3 +64,20 @@ def test_what_no_cut_fits_in_has_no_best_cut() -> None:
     search.improve(lambda: next(steps, None) is None)
     assert search.best is None
     assert search.seconds == np.inf
+
+
+def test_more_ipus_than_paths_are_kept() -> None:
+    """The path through each IPU stays, however many there are."""
+    count = 100
+    mapping, ones = tuple(range(count)), [1.0] * (count + 1)
+    choice = dc.replace(
+        alternative(np.inf),
+        timed=TimedSchedule(schedules.find_registered_schedule("grouped"), mapping, 2 * count),
+        stage_costs=StageCosts(Costs(ones, ones), recompute=False, splits_backward=False),
+        memory=np.full(count, np.inf),
+    )
+    starts = np.array([[*mapping, len(ones)]])
+    search = LocalSearch(choice, starts, np.array(choice.list_straight_paths()))
+    steps = iter(range(1))
+    search.improve(lambda: next(steps, None) is None)
+    assert search.best is not None
