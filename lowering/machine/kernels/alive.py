@@ -141,7 +141,7 @@ class LivenessRecord:
             tensor if layout is tensor.laid else tensor._replace(laid=layout)
             for tensor, layout in pairs
         )
-        return dc.replace(self, tensors=tuple(tensors), changes=self.changes)
+        return dc.replace(self, tensors=tuple(tensors), known_peaks=None)
 
     @functools.cached_property
     def tile_peak_bytes(self) -> np.ndarray:

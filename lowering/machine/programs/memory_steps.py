@@ -96,18 +96,19 @@ class MemorySteps:
     def _describe_step(
         self, node: ir.Node, dying: Sequence[ir.Place], entering: frozenset[ir.Place]
     ) -> MemoryStep:
+        all_dying = frozenset(dying)
         out_of_date = tuple(place for place in dying if place in self._new)
         written = (self._old[place] for place in ir.places_of_writes(node) if place in self._old)
         return MemoryStep(
             node=node,
-            run=self._describe_run(node, dying) if isinstance(node, ir.Execute) else None,
-            dying=frozenset(dying),
+            run=self._describe_run(node, all_dying) if isinstance(node, ir.Execute) else None,
+            dying=all_dying,
             dropped=tuple(place for place in dying if place not in entering),
             out_of_date=out_of_date,
             replaced=(*out_of_date, *written),
         )
 
-    def _describe_run(self, node: ir.Execute, dying: Sequence[ir.Place]) -> RunInMemory:
+    def _describe_run(self, node: ir.Execute, dying: frozenset[ir.Place]) -> RunInMemory:
         reads = tuple((value, node.ipu) for value in node.reads)
         donated = frozenset(i for i, read in enumerate(reads) if read in dying)
         number = {(value, node.ipu): i for i, value in enumerate(node.writes)}
