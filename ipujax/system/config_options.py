@@ -398,7 +398,7 @@ class SystemOptions(ConfigNode):
         device, [24, 25] for two. Only one of this and `auto_select_ipus` may be set.
       allow_recompute: Recompute values of the forward pass in the backward pass instead of keeping
         them: less memory, more time. Stages of pipelines keep their inputs and recompute the rest,
-        but a last stage in which no micro-batch waits only what leads to its checkpoints;
+        but a last stage that goes backward at once only what leads to its checkpoints;
         elsewhere, what elementwise operations give is recomputed, such as norms and activations.
         Operations with state are never repeated. Without it, functions that the original has as
         one operation, such as gelu and softmax, keep what that keeps: its input or its result.

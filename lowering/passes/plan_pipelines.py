@@ -112,9 +112,11 @@ def _keep_less(
     )
     mode = spec.recomputation if options.allow_recompute else None
     deep = {stage for stage, depth in enumerate(fifo_depths(schedule)) if depth}
-    last = set(range(schedule.stages - 1, spread.stages, schedule.stages))
-    body = recompute(body, mode, recomputing, immediate=last - deep)
-    stages = deep if spec.offload_activations else ()
+    stages = deep if spec.offload_activations else set[int]()
+    waiting = fifo_depths(schedule, Phase.BACKWARD)
+    last = range(schedule.stages - 1, spread.stages, schedule.stages)
+    immediate = {stage for stage in last if not waiting[stage]} - stages - offloading
+    body = recompute(body, mode, recomputing, immediate)
     return offload_activations(body, stages, spread.ipus, offloading)
 
 

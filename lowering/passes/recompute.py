@@ -57,8 +57,9 @@ def recompute(
       mode: how stages recompute that have no tasks for it; None if they do not.
       scheduled: the stages that have.
       immediate: the stages in which no micro-batch waits: their backward task is the next one after
-        their forward task. They keep what lies behind their last checkpoints, as the originals do
-        (tensorflow: pipeline_recomputation.cc; popart: Pipeline::setFinalFwdStageRecomputation).
+        their forward task. They keep what lies behind their last checkpoints, as the last stages
+        of the originals (tensorflow: pipeline_recomputation.cc; popart:
+        Pipeline::setFinalFwdStageRecomputation).
     """
     for stage in stages_with_tasks(body):
         if stage in scheduled:

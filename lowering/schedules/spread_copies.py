@@ -69,12 +69,17 @@ def count_micro_batches(schedule: Schedule, stage: int) -> int:
     return whole_patterns * pattern.count(copy) + pattern[:last_micro_batches].count(copy)
 
 
-def fifo_depths(schedule: Schedule) -> list[int]:
-    """Returns how many micro-batches wait at most in each stage of each copy, numbered as above."""
+def fifo_depths(schedule: Schedule, last: Phase | None = None) -> list[int]:
+    """Returns how many micro-batches wait at most in each stage of each copy, numbered as above.
+
+    Args:
+      schedule: the schedule.
+      last: the phase after which a micro-batch waits no longer; None for the stage's last one.
+    """
     spread = spread_copies(schedule)
     if not schedule.training:
         return [0] * spread.stages
-    last = schedule.last_phase
+    last = schedule.last_phase if last is None else last
     return [
         count_waiting(spread, (Phase.FORWARD, stage), (last, stage))
         for stage in range(spread.stages)

@@ -69,6 +69,27 @@ def test_recomputation_needs_the_configuration():
     )
 
 
+@pytest.mark.parametrize(
+    ("schedule", "offloads", "keeps"),
+    [
+        (schedules.grouped, True, True),
+        (schedules.zero_bubble, False, True),
+        (schedules.zero_bubble, True, False),  # what waits for gradients of weights would move
+        (schedules.gpipe, False, False),
+    ],
+)
+def test_a_last_stage_that_goes_backward_at_once_keeps_its_values(schedule, offloads, keeps):
+    body = planned(
+        options=Options(num_ipus=4, allow_recompute=True),
+        recomputation=Recomputation.THEN_BACKPROPAGATE,
+        schedule=schedule,
+        offload_activations=offloads,
+    ).params["body"]
+    backward = [tasks_of_stage(body, stage)[TaskRole.BACKWARD] for stage in (1, 2)]
+    inner = [[e.primitive.name for e in task.params["body"].jaxpr.eqns] for task in backward]
+    assert ["ipu_task" in names for names in inner] == [True, not keeps]
+
+
 def test_stages_that_span_all_ipus():
     spec = planned(ipus=((), (1,), ()), schedule=schedules.sequential).params["pipeline"]
     assert spec.schedule.ipus == ((0, 1, 2, 3), (1,), (0, 1, 2, 3))
