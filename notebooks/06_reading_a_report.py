@@ -43,13 +43,13 @@ from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
 # ## The patient
 #
 # A residual network of twelve layers that reads handwritten digits, trained with Adam. So that a
-# small model is a tight fit, the IPUs are small, too: 32 tiles each instead of 1472. All that is
+# small model is a tight fit, the IPUs are small, too: 30 tiles each instead of 1472. All that is
 # said below holds for large ones.
 
 # %%
 config = ipu.config.IPUConfig()
 config.auto_select_ipus = 4
-config.ipu_model.tiles_per_ipu = 32
+config.ipu_model.tiles_per_ipu = 30
 config.configure_ipu_system()
 
 WIDTH, LAYERS, BATCH, CLASSES = 512, 12, 16, 10
@@ -203,7 +203,7 @@ for cause, cycles in found.breakdown.items():
 # %% [markdown]
 # Each column adds up to a call. So it is not the exchange, which takes a small share on every IPU.
 # It is the imbalance first: stage 3 takes twice as long as stage 0, and everybody waits for it in
-# every tick. Then it is the bubble, which is a sixth of the time and not half of it: the ticks in
+# every tick. Then it is the bubble, which is less than a fifth of the time and not half: the ticks in
 # which the pipeline fills, with forward tasks alone, are short ones.
 #
 # ## First change: move a layer
@@ -265,7 +265,7 @@ print(f"fullest tile: {fullest[0]:,} -> {fullest[1]:,}")
 print("it fits:", half.memory.fits)
 
 # %% [markdown]
-# A quarter faster, not twice as fast: adding up gradients stays what it was, and each use of a
+# A third faster, not twice as fast: adding up gradients stays what it was, and each use of a
 # matrix now makes a copy of it in float16, which takes time, and room beside the matrix. It still
 # fits. Over all three changes the throughput has doubled, and each step of the way was told before
 # it was taken.

@@ -38,6 +38,7 @@ def calcLoss(
     loss: Tensor,
     deltas: Tensor,
     *arguments: Any,
+    lossType: LossType | None = None,
 ) -> Sequence:
     """Returns a program that writes the loss of each row, and the gradients.
 
@@ -53,12 +54,15 @@ def calcLoss(
       *arguments: `deltasScale` and `modelOutputScaling`, or none; `numCorrect`, or none, to which
         the right answers are added, see `calcAccuracy`; the `LossType`; a name and options, which
         change nothing.
+      lossType: the kind of loss, where it is not among these.
     """
+    if lossType is not None:
+        arguments = (*arguments, lossType)
     tensors, loss_type, rest = _split_loss_arguments(arguments)
     is_entropy = loss_type is LossType.CROSS_ENTROPY_LOSS
     has_labels = expected.rank() == 1
-    wanted = modelOutputs.shape()[:1] if has_labels else modelOutputs.shape()
-    if modelOutputs.rank() != 2 or expected.shape() != wanted or is_entropy > has_labels:
+    expected_shape = modelOutputs.shape()[:1] if has_labels else modelOutputs.shape()
+    if modelOutputs.rank() != 2 or expected.shape() != expected_shape or is_entropy > has_labels:
         raise index_error(
             f"a loss of {modelOutputs} and {expected}",
             where=user_line(),
@@ -100,15 +104,15 @@ def _split_loss_arguments(
     arguments: tuple[Any, ...],
 ) -> tuple[list[Tensor], LossType, tuple[Any, ...]]:
     """Returns the tensors before the kind of loss, the kind, and what is behind it."""
-    places = [i for i, each in enumerate(arguments) if isinstance(each, LossType)]
-    place = places[0] if places else len(arguments)
-    tensors = [check.require_instance(each, Tensor, "a tensor") for each in arguments[:place]]
-    if not places or place > 3:
+    kinds = (i for i, argument in enumerate(arguments) if isinstance(argument, LossType))
+    index = next(kinds, len(arguments))
+    tensors = [check.require_instance(tensor, Tensor, "a tensor") for tensor in arguments[:index]]
+    if index == len(arguments) or index > 3:
         raise check.type_error(
             "calcLoss lacks a LossType, or has too many tensors before it",
             "give deltasScale and modelOutputScaling, numCorrect, or all three, then the LossType",
         )
-    return tensors, arguments[place], arguments[place + 1 :]
+    return tensors, arguments[index], arguments[index + 1 :]
 
 
 @check.guard

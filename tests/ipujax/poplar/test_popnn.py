@@ -62,7 +62,7 @@ def test_losses_and_their_gradients_are_jaxs() -> None:
     probabilities = popnn.nonLinearity(graph, Type.SOFTMAX, logits, prog)
     tensors = [add_tensor(graph, np.zeros(s, f32), "t") for s in ([4], [4, 3], [4], [4, 3])]
     squares, entropy = popnn.LossType.SUM_SQUARED_LOSS, popnn.LossType.CROSS_ENTROPY_LOSS
-    prog.add(popnn.calcLoss(graph, logits, wanted, tensors[0], tensors[1], squares))
+    prog.add(popnn.calcLoss(graph, logits, wanted, tensors[0], tensors[1], lossType=squares))
     prog.add(popnn.calcLoss(graph, probabilities, classes, tensors[2], tensors[3], entropy))
 
     def square(x: jax.Array) -> jax.Array:
