@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from playwright.sync_api import Locator, Page
 
@@ -113,7 +114,8 @@ def test_recomputation_is_worse_in_time(
     assert verdicts(view, "elements a second") == {"bad"}
     assert verdicts(view, "cycles of a call") == {"bad"}
     peaks = [int(report.memory.tile_peak_bytes.max()) for report in pairs["recompute"]]
-    assert verdicts(view, "the fullest tile") == {"good" if peaks[1] < peaks[0] else "bad"}
+    expected = {-1: {"good"}, 0: set(), 1: {"bad"}}[int(np.sign(peaks[1] - peaks[0]))]
+    assert verdicts(view, "the fullest tile") == expected
 
 
 def test_ipus_that_one_report_lacks_are_no_verdict(

@@ -192,7 +192,7 @@ def test_measuring_keeps_to_beginnings_and_ends(pipelined: Page) -> None:
         while hovered(pipelined, at, y)[0] == title:
             at += direction
         ends.append(at)
-    drag(pipelined, (ends[0] - 1, y), (ends[1] + 1, y))
+    drag(pipelined, (ends[0], y), (ends[1], y))
     length = pipelined.locator("[data-measured] strong").inner_text()
     assert cycles_in(length) == cycles_in(title.split(", ")[-1])
 

@@ -68,9 +68,10 @@ def trained(x: Any) -> Any:
     """A pipeline over two IPUs with offloaded state."""
 
     return pipeline(
-        [lambda v: jnp.tanh(v[0] @ v[0]), lambda v, y: jnp.sum((y @ v[1]) ** 2)],
+        [lambda v, rows: jnp.sin(rows @ v[0]), lambda v, y: jnp.sum((y @ v[1]) ** 2)],
         24,
         variables=(x, x + 1),
+        infeed_queue=ipu.ipu_infeed_queue.IPUInfeedQueue([SQUARE]),
         outfeed_queue=ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
         optimizer_function=lambda loss, *_: OptimizerFunctionOutput(optax.adam(0.1), loss),
         offload_weight_update_variables=True,

@@ -60,7 +60,7 @@ def test_what_lives_at_once_adds_up() -> None:
         value = tiles.put_sharded(x, T)
         for _ in range(3):
             value = tiles.map(double, value)
-        return value.array.sum()
+        return value.array
 
     activations = report_of(one_after_the_other, ROWS).memory.tile_categories["activations"]
     assert activations[0, 7] == 2 * ROW
