@@ -203,8 +203,8 @@ for cause, cycles in found.breakdown.items():
 # %% [markdown]
 # Each column adds up to a call. So it is not the exchange, which takes a small share on every IPU.
 # It is the imbalance first: stage 3 takes twice as long as stage 0, and everybody waits for it in
-# every tick. Then it is the bubble, which is less than a fifth of the time and not half: the ticks in
-# which the pipeline fills, with forward tasks alone, are short ones.
+# every tick. Then it is the bubble, which is less than a fifth of the time and not half: the ticks
+# in which the pipeline fills, with forward tasks alone, are short ones.
 #
 # ## First change: move a layer
 #
