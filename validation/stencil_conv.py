@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses as dc
 import re
 
-from lowering.machine.cost import SUPERSTEP_CYCLES
+from lowering.machine import SUPERSTEP_CYCLES
 from lowering.machine.planner import Product, plan_product
 from lowering.machine.transfers.links import exchange_cycles, external_sync_cycles, inter_ipu_cycles
 from validation.row import Prediction, Row, SkipError

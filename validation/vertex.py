@@ -7,8 +7,7 @@ from typing import cast
 
 import jax
 
-from lowering.machine import estimate_tile_cycles
-from lowering.machine.cost import SUPERSTEP_CYCLES
+from lowering.machine import SUPERSTEP_CYCLES, estimate_tile_cycles
 from lowering.machine.planner import amp_cycles
 from lowering.machine.planner.planner_constants import DATA_PATH_BYTES
 from lowering.machine.target import Number, Target

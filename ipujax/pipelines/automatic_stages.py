@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -114,7 +115,7 @@ _CHECKPOINTS = ("checkpoint", "remat2")
 def _hides_products(eqn: jaxpr.JaxprEqn) -> bool:
     """Returns whether a call of `jax.checkpoint` has products between which a cut might be."""
     bodies = jaxpr.sub_jaxprs(eqn) if eqn.primitive.name in _CHECKPOINTS else ()
-    return any(sum(pipelines.has_product(inner) for inner in body.eqns) > 1 for body in bodies)
+    return any(sum(map(pipelines.has_product, body.eqns)) > 1 for body in bodies)
 
 
 # --- cycles ---------------------------------------------------------------------------------------
@@ -178,9 +179,11 @@ def balance_with_equal_layers(costs: Sequence[float], layers: range, parts: int)
         starts
         for count in range(2, parts + 1)
         if layers and len(layers) % count == 0
-        for before in range(parts - count + 1)
+        for parts_before in range(parts - count + 1)
         if (
-            starts := _balance_around_layers(costs, layers, count, (before, parts - count - before))
+            starts := _balance_around_layers(
+                costs, layers, count, (parts_before, parts - count - parts_before)
+            )
         )
     ]
     best = min(candidates, key=lambda starts: _costliest(costs, starts), default=freely)
@@ -247,10 +250,10 @@ def balance_with_whole_parameters(
     """
     freely = balance(costs, parts)
     cheapest = _costliest(costs, freely)
-    whole = _split_least(costs, split, parts, _COST_OF_WHOLE_PARAMETERS * cheapest)
-    saved = sum(split[start] for start in freely) - sum(split[start] for start in whole)
-    is_better = 0 < saved and _costliest(costs, whole) <= (1 + saved / all_bytes) * cheapest
-    return whole if is_better else freely
+    least_split = _split_least(costs, split, parts, _COST_OF_WHOLE_PARAMETERS * cheapest)
+    saved = sum(split[start] for start in freely) - sum(split[start] for start in least_split)
+    is_better = 0 < saved and _costliest(costs, least_split) <= (1 + saved / all_bytes) * cheapest
+    return least_split if is_better else freely
 
 
 def _split_least(
@@ -291,20 +294,7 @@ def balance(costs: Sequence[float], parts: int) -> list[int]:
       costs: of the entries.
       parts: how many there are to be, at most as many as entries; none is empty.
     """
-    total = np.concatenate([[0.0], np.cumsum(costs)])
-    count = len(costs)
-    worst = np.full(count + 1, np.inf)
-    worst[0] = 0.0
-    choices: list[np.ndarray] = []
-    for part in range(parts):
-        next_worst, choice = np.full(count + 1, np.inf), np.zeros(count + 1, int)
-        for end in range(part + 1, count + 1):
-            candidates = np.maximum(worst[:end], total[end] - total[:end])
-            choice[end] = int(candidates.argmin())
-            next_worst[end] = candidates[choice[end]]
-        choices.append(choice)
-        worst = next_worst
-    return _follow_choices(choices, count)
+    return _split_least(costs, [0] * len(costs), parts, math.inf)
 
 
 def _follow_choices(choices: Sequence[np.ndarray], count: int) -> list[int]:

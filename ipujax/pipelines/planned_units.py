@@ -99,12 +99,12 @@ def plan_units(
     arguments = read_plan_arguments(
         costs, objective, memory=memory, micro_batches=micro_batches, **choices
     )
-    given = read_given_cuts(consider, arguments)
+    given_cuts = read_given_cuts(consider, arguments)
     function = _trace_function(fun, args, split, differentiates)
     segmented, starts = _cut_into_units(function, len(names), shares_variables)
-    found_costs = choose_costs(costs, segmented, differentiates=differentiates)
+    segment_costs = choose_costs(costs, segmented, differentiates=differentiates)
     try:
-        plan = find_plan({micro_batches: found_costs}, arguments.restart(), given)
+        plan = find_plan({micro_batches: segment_costs}, arguments.restart(), given_cuts)
     except PlanError as error:
         if error.nearest is not None:
             error.nearest = _name_parts(error.nearest, starts, names).plan

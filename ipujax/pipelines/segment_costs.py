@@ -77,7 +77,7 @@ class SegmentedFunction:
             costs = model_pieces(distinct, differentiates)
         costs_of_key = dict(zip(pieces, costs, strict=True))
         rows = [self._add_pieces(part, costs_of_key) for part in self._parts]
-        kept = [self._list_kept(part, costs_of_key) for part in self._parts]
+        kept_bytes = [self._list_kept_bytes(part, costs_of_key) for part in self._parts]
         links = TARGET.links
         return Costs(
             forward=[row.forward for row in rows],
@@ -92,7 +92,7 @@ class SegmentedFunction:
             else links.bytes_per_second * min(links.to_neighbour, links.along),
             host_bytes_per_second=0.0 if are_measured else TARGET.remote_bytes_per_second,
             latency=0.0 if are_measured else machine.INTER_IPU_CYCLES / TARGET.clock_hz,
-            shared_bytes=_list_shared_bytes(kept),
+            shared_bytes=_list_shared_bytes(kept_bytes),
             tied_bytes=self._tied,
         )
 
@@ -142,7 +142,7 @@ class SegmentedFunction:
             )
         return total
 
-    def _list_kept(
+    def _list_kept_bytes(
         self, part: Sequence[Step], costs_of_key: Mapping[Any, PieceCosts]
     ) -> dict[jaxpr.Var, float]:
         """Returns the variables that a segment keeps for its backward pass, with their bytes.
@@ -167,17 +167,17 @@ class SegmentedFunction:
     def _list_ends(self, eqns: Sequence[jaxpr.JaxprEqn]) -> tuple[list[jaxpr.Var], list[jaxpr.Var]]:
         """Returns what equations read from outside, and what they make that others read."""
         inside = {id(eqn) for eqn in eqns}
-        made = dict.fromkeys(v for eqn in eqns for v in eqn.outvars if not jaxpr.is_dropped(v))
-        results = [v for v in made if not inside.issuperset(self._readers.get(v, ()))]
+        outputs = dict.fromkeys(v for eqn in eqns for v in eqn.outvars if not jaxpr.is_dropped(v))
+        results = [v for v in outputs if not inside.issuperset(self._readers.get(v, ()))]
         return [*pipelines.variables_read_from_outside(eqns, [])], results
 
     @functools.cached_property
     def _changing(self) -> set[jaxpr.Var]:
         """The variables that are not the same for all micro-batches."""
         leaves = self.function.leaves_by_variable()
-        others = [v for v, leaf in leaves.items() if leaf.role in (Role.SPLIT, Role.FOLDED)]
+        elements = [v for v, leaf in leaves.items() if leaf.role in (Role.SPLIT, Role.FOLDED)]
         eqns = self.function.closed.jaxpr.eqns
-        return {*others, *pipelines.variables_depending_on(eqns, others)}
+        return {*elements, *pipelines.variables_depending_on(eqns, elements)}
 
     @functools.cached_property
     def _readers(self) -> Mapping[jaxpr.Var, Sequence[int]]:
@@ -201,18 +201,18 @@ def _line_of(eqn: jaxpr.JaxprEqn) -> str:
 
 
 def _list_shared_bytes(
-    kept: Sequence[dict[jaxpr.Var, float]],
+    kept_bytes: Sequence[dict[jaxpr.Var, float]],
 ) -> list[tuple[int, int, float]]:
     """Lists what segments keep that an earlier one keeps too, as `Costs.shared_bytes`."""
     last_with: dict[jaxpr.Var, int] = {}
-    found: dict[tuple[int, int], float] = {}
-    for number, sizes in enumerate(kept):
+    shared: dict[tuple[int, int], float] = {}
+    for number, sizes in enumerate(kept_bytes):
         for variable, size in sizes.items():
             if variable in last_with:
                 pair = last_with[variable], number
-                found[pair] = found.get(pair, 0.0) + size
+                shared[pair] = shared.get(pair, 0.0) + size
             last_with[variable] = number
-    return [(*pair, size) for pair, size in found.items()]
+    return [(*pair, size) for pair, size in shared.items()]
 
 
 def cut_into_segments(function: TracedFunction) -> SegmentedFunction:

@@ -31,15 +31,15 @@ def bytes_of_parameters(
     tied: dict[tuple[int, int], float] = {}
     sizes = [0.0] * len(parts)
     for number, part in enumerate(parts):
-        for leaf, share in _list_reads(part, sources):
-            size = share * _bytes_of_leaf(leaves[leaf])
+        for leaf, read_share in _list_reads(part, sources):
+            size = read_share * _bytes_of_leaf(leaves[leaf])
             reader_before = last_reader.get(leaf)
-            if reader_before is None or share < 1:
+            if reader_before is None or read_share < 1:
                 sizes[number] += size
             elif reader_before < number:
                 pair = reader_before, number
                 tied[pair] = tied.get(pair, 0.0) + size
-            if share == 1:
+            if read_share == 1:
                 last_reader[leaf] = number
     return sizes, tuple((*pair, size) for pair, size in tied.items())
 
@@ -49,7 +49,7 @@ def _list_reads(
 ) -> Iterator[tuple[jaxpr.Var, float]]:
     """Lists the parameters that a segment reads, and the share of each."""
     for step in part:
-        stacked, length = _stacked_operands(step)
+        stacked, length = _find_stacked_operands(step)
         for atom in step.eqn.invars:
             for leaf in sources.get(atom, ()) if isinstance(atom, jaxpr.Var) else ():
                 yield leaf, 1 / length if atom in stacked else 1.0
@@ -62,7 +62,7 @@ def _bytes_of_leaf(leaf: ArgumentLeaf) -> float:
     return float(size_in_bytes(aval) + aval.size * jnp.dtype(dtype_of_sum(aval)).itemsize)
 
 
-def _stacked_operands(step: Step) -> tuple[set[Any], int]:
+def _find_stacked_operands(step: Step) -> tuple[set[Any], int]:
     """Returns the operands of which each iteration of a step's scan reads a slice."""
     if step.iteration is None:
         return set(), 1
@@ -80,6 +80,8 @@ def _parameters_behind_variables(
     sources = {v: (v,) for v, leaf in leaves.items() if leaf.role in _PARAMETERS}
     for eqn in function.closed.jaxpr.eqns:
         if id(eqn) not in in_parts:
-            known = [s for v in pipelines.unique_variables(eqn.invars) for s in sources.get(v, ())]
-            sources |= dict.fromkeys(eqn.outvars, tuple(dict.fromkeys(known)))
+            origins = [
+                s for v in pipelines.unique_variables(eqn.invars) for s in sources.get(v, ())
+            ]
+            sources |= dict.fromkeys(eqn.outvars, tuple(dict.fromkeys(origins)))
     return sources

@@ -92,11 +92,11 @@ class Ledger:
         Returns:
           The number of the operation.
         """
-        key = item.signature, rearranging, bytes_, tiles
+        key = item.signature, item.name, rearranging, bytes_, tiles
         code = item.operations, rearranging is not None
         if (charge := self._charges.get(key)) is not None:
             number, total, stretch = charge
-            total.exchange_bytes = self.steps.run_again(stretch)
+            self.steps.run_again(stretch)
         else:
             mark = self.steps.mark_start()
             number, total = self._charge_for_first_time(

@@ -28,7 +28,7 @@ class Stretch:
       cycles: from start to end.
       compute: cycles of compute.
       exchange: cycles of exchange.
-      exchange_bytes: the bytes of each exchange.
+      exchange_bytes: the bytes of all exchanges.
       nodes: their nodes of the program tree.
     """
 
@@ -36,7 +36,7 @@ class Stretch:
     cycles: int
     compute: float
     exchange: float
-    exchange_bytes: tuple[float, ...]
+    exchange_bytes: float
     nodes: tuple[ProgramNode, ...]
 
 
@@ -46,6 +46,7 @@ class Mark(NamedTuple):
     clock: int
     compute: float
     exchange: float
+    exchange_bytes: float
     parts: int
     rows: int
     nodes: int
@@ -69,7 +70,6 @@ class Supersteps:
         self.compute = 0.0
         self.exchange = 0.0
         self.exchange_bytes = 0.0
-        self._bytes_of_exchanges: list[float] = []
 
     def run_phases(self, name: str, origin: str, phases: Sequence[Phase], repeats: int = 1) -> None:
         """Runs phases: for each a sync, an exchange if there is data to receive, and compute."""
@@ -87,7 +87,6 @@ class Supersteps:
                 cycles += phase.waiting_cycles
                 self.exchange += cycles
                 self.exchange_bytes += phase.exchange_bytes
-                self._bytes_of_exchanges.append(phase.exchange_bytes)
                 self.append_step("exchange", title, origin, cycles)
             if phase.compute:
                 cycles = math.ceil(phase.compute)
@@ -133,9 +132,8 @@ class Supersteps:
 
     def mark_start(self) -> Mark:
         """Marks where a stretch starts."""
-        self._bytes_of_exchanges = []
         counts = len(self._parts), len(self._rows), len(self.nodes)
-        return Mark(self.clock, self.compute, self.exchange, *counts)
+        return Mark(self.clock, self.compute, self.exchange, self.exchange_bytes, *counts)
 
     def find_stretch(self, mark: Mark) -> Stretch | None:
         """Returns the steps since a mark; None if there are parts among them."""
@@ -147,21 +145,19 @@ class Supersteps:
             cycles=self.clock - mark.clock,
             compute=self.compute - mark.compute,
             exchange=self.exchange - mark.exchange,
-            exchange_bytes=tuple(self._bytes_of_exchanges),
+            exchange_bytes=self.exchange_bytes - mark.exchange_bytes,
             nodes=tuple(self.nodes[mark.nodes :]),
         )
 
-    def run_again(self, stretch: Stretch) -> float:
-        """Runs a stretch once more and returns the bytes that it exchanges."""
-        shift, before = self.clock - self._begin, self.exchange_bytes
+    def run_again(self, stretch: Stretch) -> None:
+        """Runs a stretch once more."""
+        shift = self.clock - self._begin
         self._rows.extend(_delay_row(row, shift) for row in stretch.rows)
         self.nodes.extend(stretch.nodes)
         self.clock += stretch.cycles
         self.compute += stretch.compute
         self.exchange += stretch.exchange
-        for bytes_ in stretch.exchange_bytes:
-            self.exchange_bytes += bytes_
-        return self.exchange_bytes - before
+        self.exchange_bytes += stretch.exchange_bytes
 
     def append_part(self, part: tr.Trace, cycles: int, nodes: Iterable[ProgramNode] = ()) -> None:
         """Appends a part that has been modelled before, with its nodes of the program tree."""
